@@ -58,16 +58,12 @@ def documents(root: Path = ROOT) -> list[Path]:
     """Return the files whose statements are looked at: pages, and sources of the packages without the register."""
     pages = [*root.glob("docs/**/*.md"), *root.glob("packages/*/README.md"), *root.glob("packages/*/docs/*.md")]
     sources = [path for path in root.glob("packages/*/src/**/*.py") if "verify" not in path.relative_to(root).parts]
-    generated = root / "docs" / "compatibility.md"
-    return sorted(path for path in [*pages, *sources] if path != generated and "_build" not in path.parts)
+    return sorted(path for path in [*pages, *sources] if "_build" not in path.parts)
 
 
 def check_markers(paths: Sequence[Path]) -> list[str]:
     """Return the names in markers that are no entry of the register."""
     known = {assumption.id for assumption in register.assumptions()}
-    problems = []
-    for path in paths:
-        name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path.name
-        names = [each for match in MARKER.finditer(path.read_text(encoding="utf-8")) for each in match[1].split(", ")]
-        problems += [f"{name}: {each!r} is no entry of the register" for each in names if each not in known]
-    return problems
+    marked = [(path, match[1]) for path in paths for match in MARKER.finditer(path.read_text(encoding="utf-8"))]
+    names = ((path, name) for path, text in marked for name in text.split(", "))
+    return [f"{path}: {name!r} is no entry of the register" for path, name in names if name not in known]

@@ -288,7 +288,7 @@ def _initialize_shards() -> tuple[str, list[float]]:
             weight: Any = torch.nn.init.uniform_(layer.weight, 1, 2)
             return str(weight.to_local().device), weight.full_tensor().flatten().tolist()
     finally:
-        _torch.restore()
+        _torch.patches.close()
         if created:
             dist.destroy_process_group()
 
@@ -298,7 +298,7 @@ def test_end_of_a_strategy_restores_torch() -> None:
     helper = _random._resolve_device
     hpu_fsdp.patch_dtensor_random()
     replaced = _random._resolve_device
-    _torch.restore()
+    _torch.patches.close()
 
     assert replaced is not helper
     assert _random._resolve_device is helper

@@ -1,6 +1,5 @@
 """DeepSpeed's configuration: what is filled in, what is left out, and what it offloads."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 Config = dict[str, Any]
@@ -38,25 +37,14 @@ def fill_defaults(config: Config) -> None:
     # As the strategy's argument of this name, and as Hugging Face's Trainer. DeepSpeed would accept only its own Adam.
     config.setdefault("zero_allow_untested_optimizer", True)
     # Its timer for the throughput log would wait for the device twice in each step, and keep Python's lock meanwhile.
-    timers = config.setdefault("timers", {})
-    if isinstance(timers, dict) and isinstance(throughput := timers.setdefault("throughput", {}), dict):
-        throughput.setdefault("synchronized", False)
+    config.setdefault("timers", {}).setdefault("throughput", {}).setdefault("synchronized", False)
     # By default DeepSpeed offloads only its CPU Adam, which needs a compiler. This allows the module's own optimizer.
-    if offload_device(config, "offload_optimizer") != "none" and "optimizer" not in config:
+    if "offload_optimizer" in offloads(config, "cpu", "nvme") and "optimizer" not in config:
         config.setdefault("zero_force_ds_cpu_optimizer", False)
 
 
-def offloads(config: Config, device: str) -> dict[str, Config]:
-    """Return the sections "offload_param" and "offload_optimizer" that offload to a device."""
-    return {
-        section: config["zero_optimization"][section]
-        for section in _OFFLOAD_SECTIONS
-        if offload_device(config, section) == device
-    }
-
-
-def offload_device(config: Mapping[str, Any], section: str) -> Any:
-    """Return the device, "cpu", "nvme" or "none", of the section "offload_optimizer" or "offload_param"."""
-    zero = config.get("zero_optimization")
-    offload = zero.get(section) if isinstance(zero, Mapping) else None
-    return offload.get("device", "none") if isinstance(offload, Mapping) else "none"
+def offloads(config: Config, *devices: str) -> dict[str, Config]:
+    """Return the sections "offload_param" and "offload_optimizer" that offload to one of the devices."""
+    zero = config.get("zero_optimization") or {}
+    sections = {section: zero.get(section) or {} for section in _OFFLOAD_SECTIONS}
+    return {section: options for section, options in sections.items() if options.get("device") in devices}

@@ -226,5 +226,4 @@ def _copy_to_cpu(state: dict[str, Any]) -> dict[str, Any]:
         # A sharded tensor, which is on the CPU, copies its shards.
         return copy.deepcopy(tensor) if isinstance(tensor, ShardedTensor) else tensor.detach().to("cpu", copy=True)
 
-    copied: dict[str, Any] = _map(copy_tensor, state)
-    return copied
+    return dict(_map(copy_tensor, state))

@@ -74,7 +74,7 @@ def mesh_setup(strategy: Any) -> Iterator[None]:
     """
     check_mode(strategy)
     _torch.patch_dtensor_random()
-    strategy.at_teardown.callback(_torch.restore)
+    strategy.at_teardown.callback(_torch.patches.close)
     yield
 
 

@@ -24,8 +24,8 @@ from hpu_core.scaler import unscale_gradients
 
 _WRAPPERS: Final = re.compile(r"(_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 
-# Restores what `patch_dtensor_random` replaces.
-_undo: Final = ExitStack()
+# Restores what `patch_dtensor_random` replaces, when a strategy closes it.
+patches: Final = ExitStack()
 
 # Strategies that keep parameters unsharded between forward and backward.
 _UNSHARDED_AFTER_FORWARD = frozenset({"SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"})
@@ -170,12 +170,7 @@ def patch_dtensor_random() -> None:
     def resolve(device_mesh: Any) -> torch.device:
         return torch.device("hpu", 0) if device_mesh.device_type == "hpu" else helper(device_mesh)
 
-    _undo.enter_context(replaced(_random, "_resolve_device", resolve))
-
-
-def restore() -> None:
-    """Undo `patch_dtensor_random`, when a strategy ends."""
-    _undo.close()
+    patches.enter_context(replaced(_random, "_resolve_device", resolve))
 
 
 @contextmanager
