@@ -32,7 +32,7 @@ per_suite = parametrize("suite", (nox.param(name, id=name) for name in (*PACKAGE
 # A process that a test leaves keeps a suite's output open for ever.
 _SECONDS_OF_LAST_LINES = 20
 # How many suites run side by side, for a machine of two cores: in most suites, ranks wait for each other.
-_SIDE_BY_SIDE = 4
+_SIDE_BY_SIDE = 5
 # The suites that take longest, which start first, so that no core is left without work at the end. Two of the first
 # four need the simulated device at once, and wait until one of them has compiled it; the other two do not.
 _LONGEST = (
