@@ -91,12 +91,3 @@ def test_cycle_is_found(first: str, second: str, names: tuple[str, str], stateme
         path.write_text(statement.format(other), encoding="utf-8")
 
     assert set(find_cycle(tmp_path)) == set(names)
-
-
-def test_other_imports_are_no_cycle(tmp_path: Path) -> None:
-    folder = tmp_path / "packages" / "parcel" / "src" / "parcel"
-    folder.mkdir(parents=True)
-    (folder / "a.py").write_text("import sys", encoding="utf-8")
-    (folder / "b.py").write_text("import parcel.a\n", encoding="utf-8")
-
-    assert find_cycle(tmp_path) == []

@@ -24,12 +24,6 @@ _ENVIRONMENT = {
 }
 
 
-_STATE = """
-import os, sys
-
-print(__name__, os.path.basename(__file__), sys.argv[1:], os.getcwd(), os.environ["EXTRA"], os.getsid(0) == os.getpid())
-print("torch" in sys.modules, "lightning" in sys.modules)
-"""
 _FAIL = """
 import atexit, sys, threading
 
@@ -69,13 +63,6 @@ def run(tmp_path: Path) -> Run:
             return program.wait(60)
 
     return run
-
-
-def test_a_program_has_the_state_of_a_new_process(run: Run, tmp_path: Path) -> None:
-    first, second = run(_STATE, "--option", EXTRA="1").output.splitlines()[-2:]
-
-    assert first == f"__main__ script.py ['--option'] {tmp_path} 1 True"
-    assert second == "True False"
 
 
 def test_exit_code_and_output_are_those_of_the_program(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""Network namespaces that stand for machines, with cables that a test can slow down or cut."""
+"""Network namespaces that stand for machines, with cables that a test can cut."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _IP = shutil.which("ip") or "ip"
-_TC = shutil.which("tc") or "tc"
 
 
 class Network:
@@ -99,20 +98,9 @@ class Network:
         """
         _run(*self.cut_command(machine))
 
-    def slow_down_command(self, machine: int, kilobits_per_second: int) -> list[str]:
-        """Return the command line with which a process of a machine limits what the machine can send.
-
-        Args:
-            machine: Number of the machine.
-            kilobits_per_second: Bandwidth of its cable.
-        """
-        limit = ["tbf", "rate", f"{kilobits_per_second}kbit", "burst", "32kbit", "latency", "1s"]
-        return [_TC, "-n", self._names[machine], "qdisc", "replace", "dev", "eth0", "root", *limit]
-
     def connect(self) -> None:
-        """Restore all cables, and their bandwidth."""
+        """Restore all cables."""
         for machine, name in enumerate(self._names):
-            _run(_TC, "-n", name, "qdisc", "replace", "dev", "eth0", "root", "noqueue")
             _run(_IP, "-n", self._switch, "link", "set", f"port{machine}", "up")
             # Else the machines remember for a while that the others were out of reach.
             _run(_IP, "-n", name, "neighbour", "flush", "dev", "eth0")

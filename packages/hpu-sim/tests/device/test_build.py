@@ -13,6 +13,7 @@ import subprocess
 import sys
 import sysconfig
 from typing import TYPE_CHECKING, Final
+from unittest import mock
 
 import platformdirs
 import pytest
@@ -134,18 +135,6 @@ def test_a_build_removes_the_workspaces_of_killed_builds(builds: list[Path], cac
     assert not stale.exists()
 
 
-def test_a_failed_build_leaves_no_entry(cache: Path, builds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(workspace: Path) -> None:
-        raise build.BuildError("no")
-
-    monkeypatch.setattr(build, "_compile", fail)
-
-    with pytest.raises(build.BuildError):
-        build.load_extension()
-
-    assert not any(path.is_dir() for path in cache.iterdir())
-
-
 def test_a_build_is_announced_on_stderr(builds: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
     """Half a minute of silence would look like a hang."""
     build.load_extension()
@@ -170,30 +159,28 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("name", "content"), [("a.cpp", "int b;\n"), ("b.cpp", ""), ("a.h", "")])
-def test_a_change_of_the_sources_changes_the_key(name: str, content: str, sources: Path) -> None:
-    before = build.build_key()
-    (sources / name).write_text(content, encoding="utf-8")
+@pytest.mark.parametrize(
+    ("before", "after", "changes"),
+    [
+        ({}, {"a.cpp": "int b;"}, True),
+        ({}, {"b.cpp": ""}, True),
+        ({}, {"a.h": ""}, True),
+        # Names and contents are hashed apart.
+        ({"b.cpp": "c.cpp"}, {"b.cpp": "", "c.cpp": ""}, True),
+        # An editor's backup file causes no build.
+        ({}, {"a.cpp~": ""}, False),
+    ],
+)
+def test_a_change_of_the_sources_changes_the_key(
+    before: dict[str, str], after: dict[str, str], changes: bool, sources: Path
+) -> None:
+    keys = []
+    for files in (before, after):
+        for name, content in files.items():
+            (sources / name).write_text(content, encoding="utf-8")
+        keys.append(build.build_key())
 
-    assert build.build_key() != before
-
-
-def test_moving_text_between_files_changes_the_key(sources: Path) -> None:
-    """Names and contents are hashed apart."""
-    (sources / "b.cpp").write_text("c.cpp", encoding="utf-8")
-    before = build.build_key()
-    (sources / "b.cpp").write_text("", encoding="utf-8")
-    (sources / "c.cpp").write_text("", encoding="utf-8")
-
-    assert build.build_key() != before
-
-
-def test_other_files_do_not_change_the_key(sources: Path) -> None:
-    """An editor's backup file causes no build."""
-    before = build.build_key()
-    (sources / "a.cpp~").touch()
-
-    assert build.build_key() == before
+    assert (keys[0] != keys[1]) is changes
 
 
 @pytest.mark.parametrize(
@@ -280,14 +267,22 @@ def test_loading_from_the_cache_writes_nothing(builds: list[Path], monkeypatch: 
     assert len(builds) == 1
 
 
-def test_a_full_disk_is_named(cache: Path, builds: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(workspace: Path) -> None:
-        raise OSError(28, "No space left on device")
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (build.BuildError("no"), "^no$"),
+        (OSError(28, "No space left on device"), r"must be writable, got an error \(No space left on device\)"),
+    ],
+)
+def test_a_failed_build_leaves_no_entry(
+    error: Exception, message: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "_compile", mock.Mock(side_effect=error))
 
-    monkeypatch.setattr(build, "_compile", fail)
-
-    with pytest.raises(build.BuildError, match=r"must be writable, got an error \(No space left on device\)"):
+    with pytest.raises(build.BuildError, match=message):
         build.load_extension()
+
+    assert not any(path.is_dir() for path in cache.iterdir())
 
 
 def test_a_missing_compiler_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,13 +70,9 @@ def holder(
         process.communicate()
 
 
-def test_devices_are_acquired_in_order(acquire: Callable[..., int]) -> None:
-    """Without HLS_MODULE_ID the first free device is acquired."""
-    assert [acquire(), acquire()] == [0, 1]
-
-
-def test_a_named_module_is_acquired(acquire: Callable[..., int]) -> None:
-    assert acquire(HLS_MODULE_ID="1") == 1
+def test_devices_are_acquired_in_order_unless_named(acquire: Callable[..., int]) -> None:
+    assert acquire(HLS_MODULE_ID="1", devices=3) == 1
+    assert [acquire(devices=3), acquire(devices=3)] == [0, 2]
 
 
 def test_a_released_device_is_free(machine: Path) -> None:
@@ -86,14 +82,6 @@ def test_a_released_device_is_free(machine: Path) -> None:
 
     assert lock.module_id == 0
     lock.release()
-
-
-def test_no_free_device_is_the_bridges_error(acquire: Callable[..., int]) -> None:
-    """Scripts search for the text of synStatus=20."""
-    acquire(devices=1)
-
-    with pytest.raises(RuntimeError, match=_ALREADY_ACQUIRED):
-        acquire(devices=1)
 
 
 @pytest.mark.parametrize("named", ["2", "-1", "one", "0.0", "9" * 5000], ids=lambda name: name[:4])
@@ -110,21 +98,25 @@ def test_another_device_is_acquired_if_there_are_enough_for_all_ranks(acquire: C
     assert acquire(HLS_MODULE_ID="0", WORLD_SIZE="2") == 1
 
 
-@pytest.mark.parametrize("variable", ["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"])
-def test_no_other_device_is_acquired_if_ranks_outnumber_devices(variable: str, acquire: Callable[..., int]) -> None:
-    """The free device may be another rank's."""
-    acquire(HLS_MODULE_ID="0")
+@pytest.mark.parametrize(
+    ("devices", "more"),
+    [
+        (1, {}),
+        # The free device may be another rank's.
+        (2, {"WORLD_SIZE": "3"}),
+        (2, {"OMPI_COMM_WORLD_SIZE": "3"}),
+        # The job is restricted to given modules.
+        (2, {"HABANA_VISIBLE_MODULES": "0"}),
+    ],
+)
+def test_no_device_that_may_be_acquired_is_the_bridges_error(
+    devices: int, more: dict[str, str], acquire: Callable[..., int]
+) -> None:
+    """Scripts search for the text of synStatus=20."""
+    acquire(devices, HLS_MODULE_ID="0")
 
     with pytest.raises(RuntimeError, match=_ALREADY_ACQUIRED):
-        acquire(HLS_MODULE_ID="0", **{variable: "3"})
-
-
-def test_no_other_device_is_acquired_if_modules_are_restricted(acquire: Callable[..., int]) -> None:
-    """HABANA_VISIBLE_MODULES restricts the job to given modules."""
-    acquire(HLS_MODULE_ID="0")
-
-    with pytest.raises(RuntimeError, match=_ALREADY_ACQUIRED):
-        acquire(HLS_MODULE_ID="0", HABANA_VISIBLE_MODULES="0")
+        acquire(devices, HLS_MODULE_ID="0", **more)
 
 
 def test_a_killed_process_releases_its_device(
@@ -201,26 +193,19 @@ print(json.dumps(report))
 """
 
 
-@pytest.fixture(scope="module")
-def fork(output_of: Callable[..., str]) -> dict[str, object]:
-    """Return the observations of a process that holds a device, and of the child that it forks."""
-    return dict(json.loads(output_of(_FORK)))
-
-
-def test_a_forked_child_has_no_device(fork: dict[str, object]) -> None:
-    assert (fork["has_device"], fork["is_in_bad_fork"], fork["torch"]) == (False, True, True)
-
-
-@pytest.mark.parametrize("tensor", ["new tensor", "old tensor"])
-def test_using_the_device_in_a_forked_child_is_an_error(tensor: str, fork: dict[str, object]) -> None:
-    """The error recommends the spawn method, in torch's words."""
-    assert fork[tensor] == (
+def test_a_forked_child_has_no_device(output_of: Callable[..., str]) -> None:
+    """Its error recommends the spawn method, in torch's words. The parent's device stays locked, and works."""
+    error = (
         "Cannot re-initialize HPU in forked subprocess. To use HPU with multiprocessing, "
         "you must use the 'spawn' start method"
     )
 
-
-def test_a_forked_child_does_not_release_the_device(fork: dict[str, object]) -> None:
-    """The parent's device is still locked, and works, after the child has exited."""
-    assert fork["still held"] == device_lock.ALREADY_ACQUIRED
-    assert fork["parent"] == [2.0, 2.0]
+    assert json.loads(output_of(_FORK)) == {
+        "has_device": False,
+        "is_in_bad_fork": True,
+        "torch": True,
+        "new tensor": error,
+        "old tensor": error,
+        "still held": device_lock.ALREADY_ACQUIRED,
+        "parent": [2.0, 2.0],
+    }
