@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hpu_sim.plan.recorder import PlanRecorder
+
+class _Recorder(Protocol):
+    """What programs use of the recorder, whose module imports this one.
+
+    Attributes:
+        notes: Limits of the recording.
+    """
+
+    notes: set[str]
+
+    def marked_step(self) -> contextlib.AbstractContextManager[None]:
+        """Take what the program does within as a step."""
+
 
 #: Recorder of the program that this process plans; None if it plans nothing.
-recorder: PlanRecorder | None = None
+recorder: _Recorder | None = None
 
 
 @contextlib.contextmanager
