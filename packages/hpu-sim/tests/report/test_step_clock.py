@@ -141,3 +141,21 @@ def test_the_clock_knows_the_optimizer_and_the_end_of_graphs(clock: StepClock) -
     assert {each.phase for each in step.operations if each.flops} == {"forward", "backward"}
     assert sum(each.is_launched for each in step.operations if each.phase == "optimizer") == 1
     assert len(step.graph_ends) == 3  # The optimizer marks its beginning and its end.
+
+
+def test_a_layer_of_the_transformer_engine_is_a_few_kernels_in_float8(clock: StepClock) -> None:
+    """A cast of each operand, the product, and two in the backward pass: what rounds numbers is none of a card's."""
+    te = pytest.importorskip("habana_frameworks.torch.hpex.experimental.transformer_engine")
+    model = te.Linear(32, 32, bias=False).to("hpu")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(4):
+        with te.fp8_autocast(enabled=True, fp8_recipe=te.recipe.DelayedScaling(interval=100)):
+            outputs = model(torch.ones(16, 32, device="hpu", requires_grad=True))
+        outputs.sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    (step,) = clock.recording.steps
+    assert [each.dtype for each in step.operations if each.flops] == ["float8"] * 3
+    kernels = [each for each in step.operations if each.is_launched and each.phase != "optimizer"]
+    assert len(kernels) < 15 < len(step.operations)

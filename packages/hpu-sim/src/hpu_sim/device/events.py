@@ -130,24 +130,24 @@ def _end_optimizer(optimizer: Any, args: Any, kwargs: Any) -> None:
 
 
 @contextlib.contextmanager
-def one_kernel() -> Iterator[None]:
-    """Emit the operators within as parts of one launch."""
-    emit(Event("kernel_begin"))
+def one_kernel(dtype: str = "") -> Iterator[None]:
+    """Emit the operators within as parts of one launch, whose products are in a type that is not their tensors'."""
+    emit(Event("kernel_begin", detail=dtype))
     try:
         yield
     finally:
         emit(Event("kernel_end"))
 
 
-def as_one_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function whose operators are one launch on a card."""
+def as_one_kernel(function: Callable[..., Any], dtype: str = "") -> Callable[..., Any]:
+    """Return a function whose operators are one launch on a card, as :func:`one_kernel` says."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         # First, because what torch.compile traces would be guarded by the other one.
         if is_compiling() or not _records_operators:
             return function(*args, **kwargs)
-        with one_kernel():
+        with one_kernel(dtype):
             return function(*args, **kwargs)
 
     return call

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hpu_sim.device.events import Event
     from hpu_sim.plan.options import Options
     from hpu_sim.prediction.operators import Function
-    from hpu_sim.prediction.recording import Access, Operation, Phase
+    from hpu_sim.prediction.recording import Operation, Phase
 
 # A loop that waits for a value to change would never end, because the value is made up.
 _MAX_READS_OF_A_LINE: Final = 10_000
@@ -54,7 +54,6 @@ class PlanRecorder(Recorder):
         modules: The module that runs.
         memory: Memory of the device.
         error: Error of the plan that an operator of the program has raised.
-        is_float8: Whether products are in float8.
     """
 
     def __init__(self, options: Options, command: Sequence[str] = ()) -> None:
@@ -76,7 +75,6 @@ class PlanRecorder(Recorder):
         self.has_ddp = False
         self.fits = False
         self.error: PlanError | None = None
-        self.is_float8 = False
         self._is_marked = False
         self._is_recording = False
         self._host_reads: dict[tuple[str, str, str], HostRead] = {}
@@ -180,11 +178,6 @@ class PlanRecorder(Recorder):
         before = len(self.step.operations)
         if self._is_recording:
             super().record_operation(function, values, results)
-            for each in self.step.operations[before:]:
-                if self.is_float8 and each.flops:
-                    each.dtype = "float8"
-                    # Both operands are recorded in the type that the cast reads.
-                    each.reads = (*each.reads[:-2], *_as_bytes(each.reads[-2:], values))
         self._take_memory(before)
         if function.name == "copy_" and values[0].dtype != values[1].dtype and self.phase != "optimizer":
             self.memory.mark_copy(values[1], values[0])
@@ -319,12 +312,6 @@ class PlanRecorder(Recorder):
             "the program ended without a training step: it must call `Trainer.fit` or step an optimizer, or mark a "
             "step of its loop with `with plan.step():` (`from hpu_sim import plan`)"
         )
-
-
-def _as_bytes(reads: Sequence[Access], values: tuple[Any, ...]) -> Iterator[Access]:
-    """Yield the reads of a product's operands at one byte per element."""
-    item = next((each.element_size() for each in reversed(values) if isinstance(each, torch.Tensor)), 1)
-    yield from ((number, size // item) for number, size in reads)
 
 
 def is_compiled(module: torch.nn.Module) -> bool:

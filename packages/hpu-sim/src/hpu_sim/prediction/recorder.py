@@ -58,6 +58,8 @@ class Recorder:
         self.notes: set[str] = set()
         # Operators so far of the fused kernel that is being recorded; None outside of one.
         self._parts: int | None = None
+        # Type of the products of that kernel, if it is not their tensors'.
+        self._dtype = ""
         # Mask of the dropout that is being recorded, and the number of its next operator.
         self._dropout = 0, -1
         self._attention = attention.Decomposition()
@@ -129,7 +131,7 @@ class Recorder:
         elif kind == "mark_step":
             self.step.graph_ends.append(len(self.step.operations))
         elif kind in {"kernel_begin", "kernel_end"}:
-            self._parts = 0 if kind == "kernel_begin" else None
+            self._parts, self._dtype = (0 if kind == "kernel_begin" else None), event.detail
         elif event.operator[0]:
             function = self._function(*event.operator)
             if kind == "collective":
@@ -172,6 +174,8 @@ class Recorder:
         if function.name == "copy_" and operation.writes[0][0] > self._last_number:
             # Into memory that nothing has used yet: torch's `clone` or `to`, which are copies on every device.
             operation.name = "aten.clone" if inputs[0].dtype == inputs[1].dtype else "aten._to_copy"
+        if operation.flops and self._dtype:
+            operation.dtype = self._dtype
         self._last_number = max(self._last_number, *numbers)
         operation.is_launched = not self._parts and not self._is_part_of_dropout(function.name, numbers)
         # Not in what a library tries out before the training, such as hpu-kernels.

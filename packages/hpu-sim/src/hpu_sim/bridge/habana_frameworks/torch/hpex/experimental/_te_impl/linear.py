@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,8 @@ from habana_frameworks.torch.hpex.experimental._te_impl.fp8 import (
     update_scales_after_backward,
 )
 from habana_frameworks.torch.hpex.experimental._te_impl.recipe import DelayedScaling, Format
-from habana_frameworks.torch.hpex.experimental._te_impl.scaling import Scaling
+from habana_frameworks.torch.hpex.experimental._te_impl.scaling import Float8, Scaling
+from hpu_sim.device.events import as_one_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +25,7 @@ __all__ = ["Linear"]
 
 # Of the serving engine for Gaudi (vllm-gaudi, extension/ops.py); Gaudi 2 ends at 240.
 _GAUDI3_E4M3_MAX = 448.0
+_float8_kernel = functools.partial(as_one_kernel, dtype="float8")
 
 
 class _FP8Linear(torch.autograd.Function):
@@ -39,23 +42,47 @@ class _FP8Linear(torch.autograd.Function):
         group: Any,
         update_amax: bool,
     ) -> torch.Tensor:
-        fp8_data, fp8_weight = scalings["input"].fake_quantize(data), scalings["weight"].fake_quantize(weight)
-        ctx.save_for_backward(fp8_data, fp8_weight)
-        ctx.scaling, ctx.recipe, ctx.group, ctx.update_amax = scalings["grad_output"], recipe, group, update_amax
+        measured = recipe if update_amax else None
+        fp8_data, fp8_weight = (
+            scalings[n].quantize(each, measured) for n, each in (("input", data), ("weight", weight))
+        )
+        ctx.save_for_backward(fp8_data.data, fp8_data.scale, fp8_weight.data, fp8_weight.scale)
+        ctx.scaling, ctx.recipe, ctx.group, ctx.measured = scalings["grad_output"], recipe, group, measured
         ctx.has_bias = bias is not None
-        return functional.linear(fp8_data, fp8_weight, bias)
+        result: torch.Tensor = _linear(fp8_data, fp8_weight, bias)
+        return result
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        (grad_output,) = grad_outputs
-        data, weight = ctx.saved_tensors
-        fp8_grad = ctx.scaling.fake_quantize(grad_output)
-        if ctx.update_amax:
-            ctx.scaling.update_amax(grad_output, ctx.recipe)
+        (grad,) = grad_outputs
+        data, data_scale, weight, weight_scale = ctx.saved_tensors
+        fp8_grad = ctx.scaling.quantize(grad, ctx.measured)
+        if ctx.measured is not None:
             update_scales_after_backward(ctx.scaling, ctx.recipe, ctx.group)
-        flat_grad = fp8_grad.reshape(-1, fp8_grad.shape[-1])
-        grad_bias = grad_output.reshape(-1, grad_output.shape[-1]).sum(0) if ctx.has_bias else None
-        return fp8_grad @ weight, flat_grad.T @ data.reshape(-1, data.shape[-1]), grad_bias, None, None, None, None
+        of_data = _data_gradient(fp8_grad, Float8(weight, weight_scale, grad.dtype))
+        # A frozen weight, as under an adapter, has no gradient.
+        trains = ctx.needs_input_grad[1]
+        of_weight = _weight_gradient(fp8_grad, Float8(data, data_scale, grad.dtype)) if trains else None
+        of_bias = grad.reshape(-1, grad.shape[-1]).sum(0) if ctx.has_bias else None
+        return of_data, of_weight, of_bias, None, None, None, None
+
+
+@_float8_kernel
+def _linear(data: Float8, weight: Float8, bias: torch.Tensor | None) -> torch.Tensor:
+    return functional.linear(data.restore(), weight.restore(), bias)
+
+
+@_float8_kernel
+def _data_gradient(grad: Float8, weight: Float8) -> torch.Tensor:
+    result: torch.Tensor = grad.restore() @ weight.restore()
+    return result
+
+
+@_float8_kernel
+def _weight_gradient(grad: Float8, data: Float8) -> torch.Tensor:
+    rows, columns = (each.restore().reshape(-1, each.data.shape[-1]) for each in (grad, data))
+    result: torch.Tensor = rows.T @ columns
+    return result
 
 
 class Linear(torch.nn.Module):
@@ -152,9 +179,7 @@ class Linear(torch.nn.Module):
         weight = weight.to(data.dtype)
         bias = None if bias is None else bias.to(data.dtype)
         if update_amax:
-            for name, tensor in (("input", data), ("weight", weight)):
-                self._scalings[name].update_amax(tensor, state.recipe)
-                state.pending.append(self._scalings[name])
+            state.pending += self._scalings["input"], self._scalings["weight"]
         arguments = (data, weight, bias, self._scalings, state.recipe, state.group, update_amax)
         output: torch.Tensor = _FP8Linear.apply(*arguments)  # type: ignore[no-untyped-call] # inherited from torch
         return output

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from hpu_sim.device.events import as_one_kernel
+
 if TYPE_CHECKING:
     from habana_frameworks.torch.hpex.experimental._te_impl.recipe import DelayedScaling
+
+
+class Float8(NamedTuple):
+    """Tensor in float8, its scale, and the dtype that it had."""
+
+    data: torch.Tensor
+    scale: torch.Tensor
+    dtype: torch.dtype
+
+    def restore(self) -> torch.Tensor:
+        """Return the rounded tensor in the dtype that it had."""
+        return (self.data.float() / self.scale).to(self.dtype)
 
 
 class Scaling:
@@ -30,8 +44,7 @@ class Scaling:
         self.scale, self.next_scale = self.scale.to(device), self.next_scale.to(device)
         self.amax_history = self.amax_history.to(device)
 
-    def update_amax(self, tensor: torch.Tensor, recipe: DelayedScaling) -> None:
-        """Add the absolute maximum of a tensor to the history."""
+    def _update_amax(self, tensor: torch.Tensor, recipe: DelayedScaling) -> None:
         amax = tensor.detach().abs().max().float().reshape(1)
         self.amax_history = torch.cat([amax, self.amax_history])[: recipe.amax_history_len]
 
@@ -51,7 +64,10 @@ class Scaling:
         """Use the scale of the last measurement."""
         self.scale = self.next_scale
 
-    def fake_quantize(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor rounded to float8, in its own dtype."""
+    @as_one_kernel
+    def quantize(self, tensor: torch.Tensor, recipe: DelayedScaling | None) -> Float8:
+        """Return a tensor in float8; with a recipe, add its absolute maximum to the history, as a card's cast does."""
+        if recipe is not None:
+            self._update_amax(tensor, recipe)
         scaled = (tensor.float() * self.scale).clamp(-self.fp8_max, self.fp8_max)
-        return (scaled.to(self.dtype).float() / self.scale).to(tensor.dtype)
+        return Float8(scaled.to(self.dtype), self.scale, tensor.dtype)
