@@ -97,15 +97,6 @@ def test_an_operator_that_returns_a_view_of_its_argument_shares_memory() -> None
     assert x.tolist() == [[1, 1, 1], [1, 1, 1]]
 
 
-def test_contiguous_of_a_contiguous_tensor_is_the_tensor() -> None:
-    """Nothing is copied where nothing has to be."""
-    x = torch.ones(2, device="hpu")
-
-    assert x.contiguous() is x
-    assert x.to("hpu") is x
-    assert x.float() is x
-
-
 _DTYPES = (torch.float64, torch.bfloat16, torch.float16, torch.int8, torch.int32, torch.int64, torch.bool)
 # What is made of four rows of four numbers.
 _RESULTS: dict[str, Callable[[torch.Tensor], Any]] = {
@@ -161,15 +152,6 @@ def test_tensors_of_host_and_card_do_not_mix(mixture: str) -> None:
         _MIXED[mixture]()
 
 
-def test_a_number_keeps_its_dtype_rules() -> None:
-    """A Python number does not widen a tensor's dtype; a tensor of another kind does."""
-    x = torch.ones(2, device="hpu", dtype=torch.bfloat16)
-
-    assert (x * 2.5).dtype == torch.bfloat16
-    assert (x + torch.ones((), dtype=torch.float64)).dtype == torch.bfloat16
-    assert (x + torch.ones(2, device="hpu")).dtype == torch.float32
-
-
 _INDICES: dict[str, Callable[[torch.device], Any]] = {
     "bool mask": lambda device: torch.tensor([[True, False, True], [False, True, False]], device=device),
     "row mask": lambda device: torch.tensor([False, True], device=device),
@@ -216,12 +198,6 @@ def test_an_error_of_a_kernel_is_torchs() -> None:
     assert (x @ x.t()).tolist() == [[3, 3], [3, 3]]
 
 
-def test_numpy_is_refused() -> None:
-    """The text says what to do."""
-    with pytest.raises(TypeError, match=r"can't convert hpu:0 device type tensor to numpy\. Use Tensor\.cpu\(\)"):
-        torch.ones(1, device="hpu").numpy()
-
-
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0)])
 def test_empty_tensors_take_part(shape: tuple[int, ...]) -> None:
     """Arithmetic, reductions, copies and printing."""
@@ -244,16 +220,6 @@ def test_channels_last_is_kept() -> None:
 
     assert result.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(result.cpu(), expected)
-
-
-@pytest.mark.needs_torch("2.1", "float8")
-@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2"])
-def test_float8_converts_on_the_card(name: str) -> None:
-    """Gaudi 2 has both formats."""
-    dtype = getattr(torch, name)
-    x = torch.tensor([0.5, 1.0, 448.0])
-
-    assert torch.equal(x.to("hpu").to(dtype).to(torch.float32).cpu(), x.to(dtype).to(torch.float32))
 
 
 def test_a_conjugate_is_lazy_and_right() -> None:

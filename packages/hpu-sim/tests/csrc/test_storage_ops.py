@@ -107,15 +107,6 @@ def test_empty_is_laid_out_as_on_the_cpu(arguments: dict[str, Any]) -> None:
     assert (tensor.dtype, tensor.stride()) == (host.dtype, host.stride())
 
 
-def test_the_default_dtype_counts() -> None:
-    """It is torch's, at the time of the call."""
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        assert torch.empty(1, device="hpu").dtype == torch.bfloat16
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-
 _REFUSALS: Final[dict[str, tuple[Callable[[], object], str]]] = {
     # The second card of the machine belongs to another process.
     "empty on another card": (lambda: torch.empty(1, device="hpu:1"), "habana active device 1 != 0"),
