@@ -20,23 +20,21 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import torch
 from tests.modules import make_loader, make_trainer
-from torchmetrics import MeanMetric
 
 from hpu_core import bridge, frameworks
 from hpu_ddp import HPUDDPStrategy
 from hpu_testing.modules import Classifier, parameter_bytes, to_floats
+
+# The batch in which it fails.
+_BATCH = 3
 
 
 def fail(how: str) -> None:
     """Make this process fail."""
     if how == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
-    elif how == "stopped":
-        os.kill(os.getpid(), signal.SIGSTOP)
     elif how == "raises":
         raise ValueError("invalid batch")
-    elif how == "interrupted":
-        raise KeyboardInterrupt
     elif how == "loops":
         # Python's own code runs all the time, as in a loop that never ends, and leaves the other ranks a processor.
         while True:
@@ -50,15 +48,13 @@ def fail(how: str) -> None:
 class FailingClassifier(Classifier):
     """Classifier that fails on one rank, in one batch."""
 
-    def __init__(self, how: str, rank: int, batch: int, *, held: bool, before: str) -> None:
+    def __init__(self, how: str, rank: int, *, held: bool, before: str) -> None:
         super().__init__()
         self.before = before
         if before == "forward":
             # torch broadcasts it from rank 0 before each forward pass.
             self.register_buffer("statistics", torch.zeros(4))
-        if before == "metric":
-            self.mean_loss = MeanMetric()
-        self.how, self.rank, self.batch, self.held = how, rank, batch, held
+        self.how, self.rank, self.held = how, rank, held
         self.module_id: str | None = None
         self.first_step = 0
 
@@ -72,20 +68,9 @@ class FailingClassifier(Classifier):
         if self.before == "forward":
             self.fail_in_batch()
 
-    def on_train_batch_end(self, outputs: Any, batch: tuple[Any, Any], index: int) -> None:
-        """Compute a metric of all ranks, or fail before."""
-        if self.before == "metric":
-            self.fail_in_batch()
-            self.mean_loss.update(outputs["loss"])
-            self.mean_loss.compute()
-
     def fail_in_batch(self) -> None:
         """Fail if this is the rank and the batch."""
-        if self.global_step == self.batch and self.rank in {self.global_rank, -1}:
-            if self.how == "leaves":
-                self.trainer.should_stop = True
-                # Ends the epoch after this batch.
-                self.trainer.fit_loop.epoch_loop.max_steps = self.batch + 1
+        if self.global_step == _BATCH and self.rank in {self.global_rank, -1}:
             fail(self.how)
 
     def training_step(self, batch: tuple[Any, Any], index: int) -> Any:
@@ -96,7 +81,7 @@ class FailingClassifier(Classifier):
 
     def backward(self, loss: Any, *args: Any, **kwargs: Any) -> None:
         """Run the backward pass; with `held`, block like an HCCL collective that waits for the failed rank."""
-        if self.held and self.global_step == self.batch and self.global_rank != self.rank:
+        if self.held and self.global_step == _BATCH and self.global_rank != self.rank:
             # The call does not return when a connection breaks.
             ctypes.CDLL(None).pause()
         super().backward(loss, *args, **kwargs)
@@ -110,12 +95,10 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--start-method", default="popen")
     parser.add_argument("--timeout", type=float, default=60)
     parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--checkpoints", help="folder to save checkpoints in and to resume from")
     parser.add_argument("--save-on-exception", help="folder to save a checkpoint in after an error")
     parser.add_argument("--fail", default="", help="kind of failure")
     parser.add_argument("--rank", type=int, default=1, help="rank that fails; -1 for all")
-    parser.add_argument("--batch", type=int, default=3, help="batch in which it fails")
-    parser.add_argument("--before", default="loss", choices=["loss", "forward", "metric"], help="where it fails")
+    parser.add_argument("--before", default="loss", choices=["loss", "forward"], help="where it fails")
     parser.add_argument("--held", action="store_true", help="block the others, as HCCL does")
     return parser.parse_args()
 
@@ -124,9 +107,6 @@ def main() -> None:
     """Train and print the result."""
     options = parse_args()
     callbacks = []
-    if options.checkpoints:
-        checkpoint_class = frameworks.current().pytorch("callbacks").ModelCheckpoint
-        callbacks.append(checkpoint_class(options.checkpoints, save_last=True))
     if options.save_on_exception:
         checkpoint_class = frameworks.current().pytorch("callbacks").OnExceptionCheckpoint
         callbacks.append(checkpoint_class(options.save_on_exception))
@@ -139,11 +119,8 @@ def main() -> None:
         callbacks=callbacks,
         enable_checkpointing=bool(callbacks),
     )
-    module = FailingClassifier(options.fail, options.rank, options.batch, held=options.held, before=options.before)
-    last = Path(options.checkpoints or ".", "last.ckpt")
-    ranks = options.devices * options.num_nodes
-    resumed = str(last) if options.checkpoints and last.exists() else None
-    trainer.fit(module, make_loader(ranks=ranks), [], ckpt_path=resumed)
+    module = FailingClassifier(options.fail, options.rank, held=options.held, before=options.before)
+    trainer.fit(module, make_loader(ranks=options.devices * options.num_nodes), [])
     report = {
         "rank": trainer.global_rank,
         "open": bridge.is_open(),

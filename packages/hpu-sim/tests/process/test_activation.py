@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -128,50 +128,6 @@ def test_a_real_bridge_is_never_mixed_with_the_simulator(
 
     assert result.returncode == 1
     assert f"must not run beside a real habana_frameworks, got {package.parent};" in result.stderr
-
-
-_SPAWN: Final = """
-import sys
-import torch.multiprocessing
-
-
-def rank(index, path, both_have_a_card):
-    import torch
-
-    total = torch.ones(2, device="hpu").sum().item()
-    both_have_a_card.wait(60)
-    with open(f"{path}-{index}", "w") as file:
-        print(total, torch.hpu.device_count(), torch.hpu.get_device_name(), file=file)
-
-
-if __name__ == "__main__":
-    import hpu_sim
-
-    hpu_sim.activate(devices=2, generation="GAUDI3")
-    barrier = torch.multiprocessing.get_context("spawn").Barrier(2)
-    torch.multiprocessing.spawn(rank, (sys.argv[1], barrier), nprocs=2)
-"""
-
-
-# `test_subprocess_env` starts one, and hpu-ddp spawns ranks.
-@pytest.mark.slow
-def test_a_spawned_subprocess_has_the_device(
-    tmp_path: Path, start_python: Callable[..., subprocess.Popen[str]]
-) -> None:
-    """Subprocesses need no call of their own, and each acquires another device."""
-    program = tmp_path / "program.py"
-    program.write_text(_SPAWN, encoding="utf-8")
-
-    # The teardown frees the semaphores of multiprocessing.
-    with start_python(program, tmp_path / "rank", HPU_TESTING_TEARDOWN="1") as process:
-        output, error = process.communicate(timeout=120)
-
-    assert (process.returncode, output) == (0, ""), error
-    assert [(tmp_path / f"rank-{index}").read_text(encoding="utf-8") for index in (0, 1)] == ["2.0 2 GAUDI3\n"] * 2
-    assert sorted(line[:25] for line in error.splitlines()) == [
-        "hpu-sim: simulated card 0",
-        "hpu-sim: simulated card 1",
-    ]
 
 
 @pytest.fixture(scope="module")
