@@ -110,12 +110,10 @@ def load(
     # Lightning names a folder that is no checkpoint.
     if trains and (source / METADATA).is_file():
         _check_optimizers(source)
-    extra_states = _extra_states_of(source, modules, weights_only=options.get("weights_only"))
-    evaluates = module is not None and not trains
     # Lightning's method of FSDP fails for optimizers without a state in one file, such as SGD.
     loads_optimizers = trains and isinstance(strategy, FSDPStrategy) and not source.is_dir()
     skipped: AbstractContextManager[None] = nullcontext()
-    if evaluates:
+    if module is not None and not trains:
         # FSDP2's loads their states whenever there are optimizers, so after `fit` in `test` as well, where a checkpoint
         # of weights has none.
         skipped = replaced(strategy, "optimizers", [])
@@ -125,7 +123,7 @@ def load(
     with (
         optimizer_states_on(DEVICE),
         empty_shards_on(DEVICE),
-        extra_states,
+        _extra_states_of(source, modules, weights_only=options.get("weights_only")),
         loading_stateless_optimizers(),
         skipped,
     ):

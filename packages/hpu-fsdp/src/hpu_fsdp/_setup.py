@@ -35,10 +35,9 @@ def take_arguments(strategy: Any, local_names: Mapping[str, Any]) -> dict[str, A
     """
     check_versions(type(strategy))
     arguments: dict[str, Any] = strategy.take_arguments(local_names)
-    if "context_parallel_size" in arguments:
-        strategy.context_parallel_size = size = arguments.pop("context_parallel_size")
-        if not isinstance(size, int) or size < 1:
-            raise ValueError(f"`context_parallel_size` must be a positive int, got {size!r}")
+    strategy.context_parallel_size = size = arguments.pop("context_parallel_size", 1)
+    if not isinstance(size, int) or size < 1:
+        raise ValueError(f"`context_parallel_size` must be a positive int, got {size!r}")
     # The argument of FSDP, and that of model parallelism.
     kind = arguments.get("state_dict_type", "sharded")
     strategy.saves_sharded = kind == "sharded" and arguments.get("save_distributed_checkpoint", True)
@@ -163,7 +162,7 @@ def wrapping(strategy: Any) -> AbstractContextManager[Any]:
 
     def wrap(module: Module, **arguments: Any) -> FullyShardedDataParallel:
         with prepare_units(strategy, module):
-            return FullyShardedDataParallel(module, **{**fsdp_arguments(strategy), **arguments})
+            return FullyShardedDataParallel(module, **arguments)
 
     return enable_wrap(
         wrapper_cls=wrap,
