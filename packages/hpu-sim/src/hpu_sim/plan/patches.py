@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim.plan import errors
 from hpu_sim.plan.errors import PlanError
-from hpu_sim.prediction import attention, torch_tools
+from hpu_sim.prediction import torch_tools
+from hpu_sim.prediction.recorder import DECOMPOSED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -96,7 +97,7 @@ def _decompose_attention(put: Callable[[Any, str, Any], None], recorder: PlanRec
 
     @functools.wraps(separate)
     def separate_attention(*args: Any, **kwargs: Any) -> Any:
-        recorder.notes.add(attention.DECOMPOSED)
+        recorder.notes.add(DECOMPOSED)
         return separate(*args, **kwargs)
 
     @functools.wraps(fused)
