@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections import Counter
 from typing import TYPE_CHECKING, Final
@@ -168,6 +169,8 @@ def train(
     steps: int = 3,
     wrap: str = "",
     name: str = "mlp",
+    *,
+    decomposes: bool = True,
 ) -> list[dict[str, int]]:
     """Train and return the simulator's counters after each step.
 
@@ -176,6 +179,7 @@ def train(
         steps: Number of steps.
         wrap: Strategy of :func:`parallelize`; empty for one device.
         name: Name of the model in :data:`DIVIDED`.
+        decomposes: Whether attention takes the path of a card, which a plan takes by itself.
     """
     from torch.nn.attention import SDPBackend, sdpa_kernel  # torch before 2.3 has none.
 
@@ -187,8 +191,7 @@ def train(
     optimizer = torch.optim.AdamW(model.parameters())
     counters = []
     for _ in range(steps):
-        # The path of a card, which a plan takes by itself.
-        with plan.step(), sdpa_kernel(SDPBackend.MATH):
+        with plan.step(), sdpa_kernel(SDPBackend.MATH) if decomposes else contextlib.nullcontext():
             scores = model(batch.to("hpu"))
             targets = torch.zeros(len(scores), dtype=torch.int64, device="hpu")
             loss = nn.functional.cross_entropy(scores, targets)

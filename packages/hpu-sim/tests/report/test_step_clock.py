@@ -98,8 +98,7 @@ def test_what_the_bridge_has_a_kernel_for_is_noted(clock: StepClock, fused: bool
     assert {kernel for kernel in ("FusedSDPA", "FusedAdamW") if kernel in str(clock.notes)} == (
         set() if fused else {"FusedSDPA", "FusedAdamW"}
     )
-    assert any("scaled_dot_product" in each.name for each in step.operations)
-    assert ("takes longer on a card" in str(clock.notes)) is not fused
+    assert any("scaled_dot_product" in each.name for each in step.operations) is fused
 
 
 def test_an_optimizer_that_another_one_steps_for_is_not_noted(clock: StepClock) -> None:

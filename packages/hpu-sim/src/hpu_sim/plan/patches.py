@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hpu_sim.plan import errors
 from hpu_sim.plan.errors import PlanError
-from hpu_sim.prediction import torch_tools
-from hpu_sim.prediction.recorder import DECOMPOSED
+from hpu_sim.prediction import attention, torch_tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -97,7 +96,7 @@ def _decompose_attention(put: Callable[[Any, str, Any], None], recorder: PlanRec
 
     @functools.wraps(separate)
     def separate_attention(*args: Any, **kwargs: Any) -> Any:
-        recorder.notes.add(DECOMPOSED)
+        recorder.notes.add(attention.DECOMPOSED)
         return separate(*args, **kwargs)
 
     @functools.wraps(fused)

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import flop_registry
 from hpu_sim.prediction.recording import Operation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 #: Part of the names of fused attention.
 ATTENTION: Final = "scaled_dot_product"
@@ -47,6 +47,12 @@ class Function(NamedTuple):
         """Return values by the names of the arguments."""
         return dict(zip((each.name for each in self.arguments), values, strict=True))
 
+    def call(self, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return values as positional and keyword arguments."""
+        count = sum(not each.kwarg_only for each in self.arguments)
+        names = (each.name for each in self.arguments[count:])
+        return values[:count], dict(zip(names, values[count:], strict=True))
+
 
 def tensors_of(values: Sequence[Any]) -> list[torch.Tensor]:
     """Return the tensors among arguments or results, and in lists of them."""
@@ -60,30 +66,36 @@ def tensors_of(values: Sequence[Any]) -> list[torch.Tensor]:
 
 
 def describe(
-    function: Function, values: tuple[Any, ...], results: Sequence[Any], numbers: Sequence[int]
+    function: Function,
+    call: tuple[tuple[Any, ...], Mapping[str, Any]],
+    tensors: tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]],
+    numbers: Sequence[int],
+    results: Sequence[Any],
 ) -> Operation | None:
     """Return what an operator reads, writes and computes; None if it only makes a view.
 
     Args:
         function: Operator.
-        values: Arguments.
+        call: Positional and keyword arguments.
+        tensors: Tensors among the arguments, and among the results.
+        numbers: Numbers of the storages of all of them.
         results: Results.
-        numbers: Numbers of the storages of the tensors among the arguments, then among the results.
     """
-    inputs, outputs, name = tensors_of(values), tensors_of(results), function.name
+    (inputs, outputs), name = tensors, function.name
     if function.overload.is_view or name in _WITHOUT_WORK:
         return None
     reads = tuple((number, _bytes_read(each)) for number, each in zip(numbers, inputs, strict=False))
     writes = tuple((number, each.nbytes) for number, each in zip(numbers[len(inputs) :], outputs, strict=True))
     if name in _GATHERS and reads and writes:
         reads = ((reads[0][0], writes[0][1]), *reads[1:])
+    result = results[0] if len(results) == 1 else tuple(results)
     first = next((each for each in (*inputs, *outputs) if each.is_floating_point()), (*inputs, *outputs)[0])
     return Operation(
         name=f"{function.overload.namespace}.{name}",
         phase="forward",
         module="",
         dtype=str(first.dtype).removeprefix("torch."),
-        flops=_count_flops(function, values, results[0] if len(results) == 1 else tuple(results)),
+        flops=_count_flops(function.formula, name, call, result),
         reads=reads[1:] if name in _OVERWRITING else reads,
         writes=writes,
         key=hash((function.text, tuple((each.shape, each.dtype) for each in inputs))),
@@ -98,17 +110,18 @@ def _bytes_read(tensor: torch.Tensor) -> int:
     return tensor.element_size() * math.prod(length for length, stride in pairs if stride)
 
 
-def _count_flops(function: Function, values: tuple[Any, ...], result: Any) -> int:
+def _count_flops(
+    formula: Callable[..., int] | None, name: str, call: tuple[tuple[Any, ...], Mapping[str, Any]], result: Any
+) -> int:
     """Return the floating-point operations of a call by torch's formula; 0 for an operator without one."""
-    if function.formula is not None:
-        count = sum(not each.kwarg_only for each in function.arguments)
-        names = (each.name for each in function.arguments[count:])
-        return int(function.formula(*values[:count], **dict(zip(names, values[count:], strict=True)), out_val=result))
+    args, kwargs = call
+    if formula is not None:
+        return int(formula(*args, **kwargs, out_val=result))
     # Fused attention for which torch has no formula: the CPU's, which the simulated device runs.
-    if ATTENTION not in function.name:
+    if ATTENTION not in name:
         return 0
-    tensors = [each for each in values if isinstance(each, torch.Tensor)]
-    is_backward = "backward" in function.name
+    tensors = [each for each in args if isinstance(each, torch.Tensor)]
+    is_backward = "backward" in name
     query, key, value = tensors[1:4] if is_backward else tensors[:3]
     batch, heads, length, size = query.shape
     products = 2 * batch * heads * length * key.shape[-2] * (size + value.shape[-1])

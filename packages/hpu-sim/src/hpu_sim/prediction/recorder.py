@@ -12,7 +12,7 @@ import torch
 
 from hpu_sim.common import frames
 from hpu_sim.device import events, runtime
-from hpu_sim.prediction import torch_tools
+from hpu_sim.prediction import attention, torch_tools
 from hpu_sim.prediction.operators import ATTENTION, Function, describe, tensors_of
 from hpu_sim.prediction.recording import HOST_READ, Collective, Operation, StepRecording
 
@@ -23,15 +23,6 @@ if TYPE_CHECKING:
     from hpu_sim.prediction.recording import Phase
     from hpu_sim.prediction.steps import StepTracker
 
-#: Note of a program that calls torch's attention.
-DECOMPOSED: Final = (
-    '`scaled_dot_product_attention` of torch, and thus "sdpa" of transformers, is separate operators on a card, which '
-    "write the scores to memory. `FusedSDPA` of the bridge is one kernel: `HPUKernels(attention=True)` of hpu-kernels."
-)
-_AT_LEAST: Final = (
-    "This run took attention of torch as one operator, for the CPU's numbers: the step takes longer on a card. "
-    "`--strict` runs its separate operators, as a plan does."
-)
 _ADAMW: Final = (
     "`AdamW` of torch is several operators on a card, each with a launch. `FusedAdamW` of the bridge is one kernel: "
     "`HPUKernels(optimizer=True)` of hpu-kernels."
@@ -71,6 +62,7 @@ class Recorder:
         self._dtype = ""
         # Mask of the dropout that is being recorded, and the number of its next operator.
         self._dropout = 0, -1
+        self._attention = attention.Decomposition()
         self._last_number = 0
         self._optimizers = 0
         # The last one that has begun a step: one that another steps by, as hpu-kernels does, is within that one's.
@@ -108,6 +100,7 @@ class Recorder:
     def reset(self) -> None:
         """Forget what of an earlier step nothing has read."""
         self._pending.clear()
+        self._attention = attention.Decomposition()
 
     def record_sync(self, frame: str = "", key: int = 0) -> None:
         """Record that the host waits for the device in a line, of which the key is a number."""
@@ -155,16 +148,27 @@ class Recorder:
             self.notes.add(_ADAMW)
 
     def record_operation(self, function: Function, values: tuple[Any, ...], results: tuple[Any, ...]) -> None:
-        """Record an operator, unless it has no tensor on the device or only makes a view."""
+        """Record an operator, unless it has no tensor on the device or only makes a view.
+
+        Attention is recorded as a card runs it, unless it is a part of the bridge's kernel.
+        """
         inputs, outputs = tensors_of(values), tensors_of(results)
         tensors = [*inputs, *outputs]
         is_read = function.name == "copy_" and outputs[0].device.type != "hpu"
         if is_read or not any(each.device.type == "hpu" for each in tensors):
             return
         numbers = self.native.storage_numbers(tensors)
-        if ATTENTION in function.name and self._parts is None and "backward" not in function.name:
-            self.notes |= {DECOMPOSED, _AT_LEAST}
-        operation = describe(function, values, results, numbers)
+        if ATTENTION in function.name and self._parts is None:
+            named = function.named(values)
+            given = (name for name, each in named.items() if isinstance(each, torch.Tensor))
+            number_of = dict(zip(given, numbers, strict=False))
+            separate = self._attention.operations(function.name, named, number_of, numbers[len(inputs) :])
+            if separate:
+                self.notes.add(attention.DECOMPOSED)
+                for each in separate:
+                    self.append(each)
+                return
+        operation = describe(function, function.call(values), (inputs, outputs), numbers, results)
         if operation is None:
             return
         if function.name == "copy_" and operation.writes[0][0] > self._last_number:

@@ -40,6 +40,29 @@ def tensors_in(value: object) -> list[torch.Tensor]:
     return [each for each in tree_flatten(value)[0] if isinstance(each, torch.Tensor)]
 
 
+def storage_key(tensor: torch.Tensor) -> int:
+    """Return a number of a tensor's storage, which no other one has while it is alive."""
+    from torch.multiprocessing.reductions import StorageWeakRef
+
+    return int(StorageWeakRef(tensor.untyped_storage()).cdata)
+
+
+def is_safe_softmax(overload: Any) -> bool:
+    """Return whether an operator is the softmax of attention."""
+    import torch
+
+    return overload is torch.ops.aten._safe_softmax.default  # noqa: SLF001 - attention's own
+
+
+def safe_softmax(scores: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Return the softmax of attention by the operators of which torch makes it where a device has none."""
+    import torch
+
+    values = torch.ops.aten._softmax.default(scores.to(dtype or scores.dtype), dim, False)  # noqa: SLF001 - as above
+    hidden = torch.isneginf(scores).all(dim, keepdim=True)
+    return torch.where(hidden, torch.zeros((), dtype=values.dtype, device=values.device), values)
+
+
 def init_process_group(make: Callable[[int, int], Any], initialize: Callable[..., None], rank: int, size: int) -> None:
     """Make the default process group of a rank by torch's function, with a backend that another function makes."""
     import torch.distributed as dist
