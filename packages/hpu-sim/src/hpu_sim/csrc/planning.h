@@ -4,9 +4,8 @@
 // - A small tensor that the host wrote, and what is computed from single elements of this kind alone, has its values:
 //   frameworks compare lengths and flags over ranks. Every other element is made up when it is read; see
 //   `read_element`.
-// - A large tensor that the program makes on the host, where `set_planning`'s callback says so, has no memory either:
-// its
-//   device is the CPU, and its dispatch key the device's, so that no kernel of the CPU runs on it.
+// - A large tensor that the program makes on the host, where `set_planning`'s callback says so, has no memory either.
+//   Its device is the CPU, and its dispatch key the device's, so that no kernel of the CPU runs on it.
 #pragma once
 
 #include "common.h"
