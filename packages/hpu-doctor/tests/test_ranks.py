@@ -41,6 +41,8 @@ def test_ranks_report_on_rank_0(tmp_path: Path) -> None:
     assert (report["ok"], report["world_size"], report["bytes"]) == (True, 2, 1 << 20)
 
 
+# test_check.py and test_issues.py show it without a process.
+@pytest.mark.slow
 def test_command_reports_a_rank_without_a_card(tmp_path: Path) -> None:
     """The other rank, which waits for it, is not named."""
     (code, output, _), (_, _, errors) = _run_ranks(

@@ -120,9 +120,6 @@ def make_strategy(kind: str, count: int) -> Any:
     return HPUDeepSpeedStrategy(stage=int(kind.split()[1]))
 
 
-KINDS = ("ddp", "fsdp full", "fsdp sharded", "model parallel", "zero 1", "zero 2", "zero 3")
-
-
 def make_trainer(**options: Any) -> Any:
     """Return a Trainer of two steps without logger, checkpoints and progress bar; `options` are its arguments."""
     defaults: dict[str, Any] = {

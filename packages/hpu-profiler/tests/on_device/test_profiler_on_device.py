@@ -88,15 +88,6 @@ def test_open_device_is_recorded_without_a_trainer(tmp_path: Path) -> None:
     assert "aten::add" in summary
 
 
-def test_habana_profile_is_an_error_before_training(
-    make_trainer: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HABANA_PROFILE", "0")
-
-    with pytest.raises(RuntimeError, match=r"`unset HABANA_PROFILE`"):
-        make_trainer(HPUProfiler()).fit(Model(), loader(6))
-
-
 def test_trainer_knows_the_profiler_by_name(make_trainer: Callable[..., Any]) -> None:
     if "hpu-profiler" not in {distribution.name for distribution in importlib.metadata.distributions()}:
         pytest.skip("`profiler='hpu'` needs the entry point of an installed hpu-profiler")
