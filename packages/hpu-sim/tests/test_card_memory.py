@@ -12,7 +12,6 @@ from hpu_sim.process import activation
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable
-    from pathlib import Path
 
 pytestmark = pytest.mark.usefixtures("forks")
 
@@ -57,26 +56,6 @@ def test_the_variable_is_read(value: str | None, expected: int, monkeypatch: pyt
     assert [each.memory_bytes for each in machines] == [expected]
 
 
-def test_a_full_device_raises_torchs_error(output_of: Callable[..., str]) -> None:
-    """OutOfMemoryError has the bridge's text, and earlier tensors stay usable."""
-    program = """
-    import torch
-    kept = torch.ones(1000, device="hpu")
-    try:
-        torch.ones(10**6, device="hpu")
-    except RuntimeError as error:
-        print(type(error).__name__, str(error))
-    print(kept.sum().item(), torch.hpu.memory_stats()["Limit"])
-    """
-
-    first, second = output_of(program, HPU_SIM_DEVICES="1", HPU_SIM_MEMORY="1MB", PT_HPU_LAZY_MODE="1").splitlines()
-
-    assert first.startswith(
-        "OutOfMemoryError [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::4000000 "
-    )
-    assert second == "1000.0 1000000"
-
-
 def test_activation_takes_a_memory_size(output_of: Callable[..., str]) -> None:
     """The argument takes precedence over the variable, and subprocesses inherit it."""
     program = """
@@ -95,12 +74,3 @@ def test_the_banner_names_less_memory(run_python: Callable[..., subprocess.Compl
     error = run_python(program, HPU_SIM_MEMORY="1kB").stderr
 
     assert "1 x GAUDI2 of 1000 bytes on SynapseAI" in error
-
-
-@pytest.mark.slow
-def test_the_command_takes_a_memory_size(
-    hpu_sim_command: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
-) -> None:
-    (tmp_path / "script.py").write_text("import torch; print(torch.hpu.mem_get_info()[1])", encoding="utf-8")
-
-    assert hpu_sim_command("run", "--memory", "3GiB", "script.py").stdout == f"{3 << 30}\n"

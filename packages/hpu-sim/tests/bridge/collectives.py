@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 import hpu_sim
 from hpu_sim.device import runtime
@@ -318,14 +316,6 @@ def check_objects_gathered_and_scattered() -> None:
     assert received == [("a", "b")[RANK]]
 
 
-def check_many_tensors_at_once() -> None:
-    tensors = [card(RANK), card(RANK, 1)]
-
-    dist.all_reduce_coalesced(tensors)
-
-    assert [x.tolist() for x in tensors] == [[1], [1, 2]]
-
-
 @since_torch(2, 1)
 def check_coalesced_collectives_of_a_device() -> None:
     """Check that the manager's work waits for every collective launched inside it, whatever their types."""
@@ -534,29 +524,6 @@ def check_a_collective_ends_the_graph() -> None:
     dist.all_reduce(torch.ones(3, device="hpu") * 2)
 
     assert hpu_sim.stats()["graphs"] == 1
-
-
-def check_data_parallel_training() -> None:
-    """Check that weights are bitwise equal on all ranks, and equal those of one process with all the data."""
-    torch.manual_seed(RANK)
-    model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 1)).to("hpu")
-    parallel = DistributedDataParallel(model, bucket_cap_mb=230, gradient_as_bucket_view=True)
-    single = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 1)).to("hpu")
-    single.load_state_dict(model.state_dict())
-    optimizers = [torch.optim.SGD(module.parameters(), lr=0.1) for module in (parallel, single)]
-    data = torch.Generator().manual_seed(5)
-    for _ in range(5):
-        x = torch.randn(6, 4, generator=data)
-        for module, optimizer, rows in zip((parallel, single), optimizers, (x[RANK::SIZE], x), strict=True):
-            optimizer.zero_grad()
-            module(rows.to("hpu")).square().mean().backward()
-            optimizer.step()
-
-    weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-    everybodys = [torch.empty_like(weights) for _ in range(SIZE)]
-    dist.all_gather(everybodys, weights)
-    assert torch.equal(everybodys[0], everybodys[1])
-    torch.testing.assert_close(weights, torch.cat([parameter.detach().flatten() for parameter in single.parameters()]))
 
 
 @since_torch(2, 8)

@@ -2,27 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import pytest
 import torch
 
 from hpu_sim.device.counters import leniences
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-_COMPLEX: dict[str, Callable[[], Any]] = {
-    "to": lambda: torch.ones(1, dtype=torch.complex64).to("hpu"),
-    "tensor": lambda: torch.tensor([1j], device="hpu"),
-}
-
-
-@pytest.mark.parametrize("way", _COMPLEX)
-def test_complex_tensors_are_refused(way: str) -> None:
-    """In the bridge's words, where a program brings one."""
-    with pytest.raises(RuntimeError, match=r"Complex datatype is not supported on HPU device\."):
-        _COMPLEX[way]()
 
 
 def test_complex_results_pass_and_are_counted() -> None:

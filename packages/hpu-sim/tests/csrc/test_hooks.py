@@ -11,7 +11,8 @@ def test_the_card_is_torchs_accelerator() -> None:
     """Programs that ask for any accelerator find it."""
     assert torch.accelerator.is_available()
     assert torch.accelerator.current_accelerator() == torch.device("hpu")
-    assert torch.get_device_module() is torch.hpu  # type: ignore[attr-defined] # Added at run time.
+    for device in ((), ("hpu",), (torch.device("hpu"),)):
+        assert torch.get_device_module(*device) is torch.hpu  # type: ignore[attr-defined] # Added at run time.
 
 
 @pytest.mark.needs_torch("2.6", "torch.accelerator")
@@ -52,13 +53,6 @@ def test_the_memory_of_the_accelerator_is_counted_anew() -> None:
 
     assert torch.accelerator.max_memory_allocated() == torch.accelerator.memory_allocated() < before
     assert torch.accelerator.memory_stats()["allocation.all.allocated"] == 0
-
-
-@pytest.mark.needs_torch("2.3", "get_device_module")
-def test_the_device_module_is_torch_hpu() -> None:
-    """By name and by device."""
-    assert torch.get_device_module("hpu") is torch.hpu  # type: ignore[attr-defined] # Added at run time.
-    assert torch.get_device_module(torch.device("hpu")) is torch.hpu  # type: ignore[attr-defined] # Added at run time.
 
 
 def test_a_tensor_knows_its_device() -> None:

@@ -1,25 +1,9 @@
-"""csrc/cpu_fallback.cpp, storage_ops.cpp and allocator.cpp: what belongs to another device, or to none, is refused."""
+"""csrc/cpu_fallback.cpp and storage_ops.cpp: what belongs to another device, or to none, is refused."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-
-
-def test_out_of_memory_is_found_before_the_host_is_asked() -> None:
-    """A tensor larger than the card is the card's error, which programs that search for a batch size wait for."""
-    with pytest.raises(
-        # Before torch 2.4 the only name of it is CUDA's.
-        getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError),
-        match=r"HPU out of memory \(simulated\): tried to allocate 4398046511104",
-    ):
-        torch.empty(2**40, device="hpu")
-
-
-def test_a_sparse_result_is_refused() -> None:
-    """Sparse tensors do not live on the device, and none turns up on the CPU instead."""
-    with pytest.raises(RuntimeError, match="hpu tensors must be dense"):
-        torch.eye(3, device="hpu").to_sparse()
 
 
 def test_a_sparse_gradient_is_refused() -> None:
