@@ -2,6 +2,8 @@
 
 import contextlib
 import functools
+import importlib
+import importlib.util
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,7 +26,11 @@ from hpu_testing.modules import make_trainer, to_floats
 
 from .conftest import OnRanks
 
-transformers = pytest.importorskip("transformers", minversion="5", reason="Requires: transformers 5")
+# Any, because it may be missing.
+transformers: Any = importlib.import_module("transformers") if importlib.util.find_spec("transformers") else None
+needs_transformers = pytest.mark.skipif(
+    transformers is None or int(transformers.__version__.partition(".")[0]) < 5, reason="Requires: transformers 5"
+)
 
 pytestmark = pytest.mark.filterwarnings(r"ignore::UserWarning:torch\.", r"ignore::FutureWarning:torch\.")
 
@@ -183,6 +189,7 @@ QUICK = ["llama", "llama, padded", "one key head", "gpt2, padded"]
 CASES = [*QUICK, "llama, recomputed", "grouped heads", "sliding window"]
 
 
+@needs_transformers
 @pytest.mark.parametrize(
     ("size", "count", "names"),
     [
@@ -326,6 +333,7 @@ def test_heads_must_be_divisible() -> None:
         context_parallel.exchange(ContextParallel(4), torch.ones(1, 6, 2, 2))
 
 
+@needs_transformers
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -351,6 +359,7 @@ def _small_bert() -> Any:
     return transformers.BertConfig(**sizes, vocab_size=VOCABULARY)
 
 
+@needs_transformers
 def test_attention_of_a_model_is_restored() -> None:
     """With one rank, the shared attention is the model's own."""
     model = _llama().eval()
@@ -370,7 +379,7 @@ def test_attention_of_a_model_is_restored() -> None:
 def _refused() -> dict[str, str]:
     """Return errors by case."""
     cases: dict[str, Callable[[], Any]] = {
-        "divisor": lambda: _fit(HPUFSDPStrategy(context_parallel_size=3), _llama),
+        "divisor": lambda: _fit(HPUFSDPStrategy(context_parallel_size=3), _OwnModel),
         "no attention": lambda: _fit(HPUFSDPStrategy(context_parallel_size=2), lambda: torch.nn.Linear(2, 2)),
     }
     errors = {}
