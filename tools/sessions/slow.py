@@ -60,7 +60,8 @@ def sanitizers(session: nox.Session) -> None:
     )
     wrapper.chmod(0o755)
     # Python is not built with the sanitizers, so it has to load them first, and libstdc++ for the exceptions.
-    libraries = [_runtime_library(compiler, name) for name in ("libasan.so", "libubsan.so", "libstdc++.so.6")]
+    names = ("libasan.so", "libubsan.so", "libstdc++.so.6")
+    libraries = [subprocess.check_output([compiler, f"-print-file-name={name}"], text=True).strip() for name in names]  # noqa: S603
     env = isolated_sim_env(session) | {
         "CXX": str(wrapper),
         "HPU_SIM_CACHE": str(folder / "cache"),
@@ -75,10 +76,6 @@ def sanitizers(session: nox.Session) -> None:
     if not options or options[0] == "--sweep":
         sweep = options[1:] or ["--dtype", "float32", "--every", "10"]
         session.run("python", "packages/hpu-sim/sweep/op_sweep.py", *sweep, env=env)
-
-
-def _runtime_library(compiler: str, name: str) -> str:
-    return subprocess.check_output([compiler, f"-print-file-name={name}"], text=True).strip()  # noqa: S603
 
 
 # What the programs of the planner's corpus import beside the group `third_party`. Most require torchvision, which must
