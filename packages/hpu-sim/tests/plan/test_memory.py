@@ -58,29 +58,6 @@ def test_activations_belong_to_the_module_that_made_them(recording: Recording) -
     assert rows["0.*.1"].by_category["activations"] == 3 * 4 * 1024 * 64
 
 
-def test_modules_beyond_the_largest_are_one_row() -> None:
-    class Wide(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            for name in "abcdefghijklmn":
-                setattr(self, name, nn.Linear(8, 8))
-
-        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            for child in self.children():
-                inputs = child(inputs)
-            return inputs
-
-    def program() -> None:
-        model = Wide().to("hpu")
-        with plan.step():
-            model(torch.ones(2, 8, device="hpu")).sum().backward()
-
-    rows = memory_plan(record_call(program, Options())).modules
-
-    assert len(rows) == 11
-    assert rows[-1].name == "other modules"
-
-
 @pytest.mark.usefixtures("eager")
 def test_storage_that_grows_later_belongs_to_the_module_that_grew_it() -> None:
     """FSDP makes empty storage first, makes it a parameter, and gives it a size then."""

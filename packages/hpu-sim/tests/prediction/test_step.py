@@ -30,7 +30,7 @@ def test_each_column_follows_from_the_others(operations: list[Operation], sizes:
     calls = [Collective("allreduce", "backward", size, size, tuple(range(8)), is_async=True, after=0) for size in sizes]
     clock = clock_of(StepRecording(operations, calls), mode=mode)
 
-    step = summarize(clock, lambda _, module: module, 100)
+    step = summarize(clock, lambda _, module: module)
 
     work = [each for each in operations if not each.host_sync]
     assert step.seconds == clock.timeline.seconds
@@ -47,7 +47,7 @@ def test_each_column_follows_from_the_others(operations: list[Operation], sizes:
 
 def test_shares_of_the_table_of_costs_add_up_to_the_step() -> None:
     step = StepRecording([make_operation(reads=(0,), writes=(1,), module=name) for name in "abcd"])
-    found = summarize(clock_of(step), lambda _, module: module, 100)
+    found = summarize(clock_of(step), lambda _, module: module)
 
     (table,) = (each for each in view.tables(found) if isinstance(each, Table))
 

@@ -87,6 +87,26 @@ def test_another_thread_may_take_the_signal_of_the_childs_end(monkeypatch: pytes
         wakeup.close()
 
 
+def test_a_signal_that_comes_while_the_child_ends_changes_no_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    received: list[int] = []
+    wait = os.waitpid
+
+    def wait_and_signal(child: int, options: int) -> tuple[int, int]:
+        found = wait(child, options)
+        if found[0]:
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+        return found
+
+    monkeypatch.setattr(os, "waitpid", wait_and_signal)
+    handler = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
+    try:
+        assert signal_forwarding.run([sys.executable, "-S", "-c", "pass"], os.environ) == 0
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+
+    assert received == []
+
+
 def test_a_missing_program_is_an_error() -> None:
     """The signal mask is restored."""
     with pytest.raises(FileNotFoundError):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from hpu_sim.plan import compare, search, view
-from hpu_sim.plan.errors import PlanError, ProgramError
+from hpu_sim.plan.errors import PlanError
 from hpu_sim.plan.schema import Plan
 from hpu_sim.plan.worker import Worker
 from hpu_sim.prediction import chrome_trace, recording_file
@@ -80,9 +80,6 @@ def run(
     except PlanError as error:
         click.echo(f"Error: {error}", err=True)
         return CANNOT_PLAN
-    except ProgramError as error:
-        click.echo(f"Error: the program itself failed, before its training steps were known:\n{error}", err=True)
-        return CANNOT_PLAN
     return _write(plans, recordings, request)
 
 
@@ -121,7 +118,6 @@ def make_plans(record: Record, request: Request) -> tuple[list[StrategyPlan], li
 
     Raises:
         PlanError: If no choice can be planned, as the first of them says.
-        ProgramError: As above.
     """
     plans: list[StrategyPlan] = []
     kept: dict[int, Recording] = {}
@@ -130,7 +126,7 @@ def make_plans(record: Record, request: Request) -> tuple[list[StrategyPlan], li
     for options in request.choices:
         try:
             recording = record(options)
-        except (PlanError, ProgramError) as error:
+        except PlanError as error:
             if options is request.choices[-1] and not plans:
                 raise
             *_, message = str(error).splitlines()

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
     from hpu_sim.prediction.recording import HostRead, Recording
 
-#: Name of the optimizer's cost, and maximum number of costs.
+#: Name of the optimizer's cost.
 OPTIMIZER: Final = "optimizer"
-MAX_COSTS: Final = 10
 # Reads of the host whose cost is predicted.
 _MAX_READS: Final = 5
 # A backward pass has the products of the forward pass twice.
@@ -70,7 +69,7 @@ def _step(clock: Clock) -> Step:
     def name_of(phase: str, module: str) -> str:
         return OPTIMIZER if phase == "optimizer" else rows_of.get(module, module)
 
-    return summarize(clock, name_of, MAX_COSTS, {rows_of[module]: line for module, line in reversed(lines.items())})
+    return summarize(clock, name_of, {rows_of[module]: line for module, line in reversed(lines.items())})
 
 
 def _host_reads(clock: Clock) -> list[HostRead]:

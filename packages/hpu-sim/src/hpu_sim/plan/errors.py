@@ -19,10 +19,6 @@ class PlanError(RuntimeError):
         super().__init__(f"{location}: {problem}" if location else problem)
 
 
-class ProgramError(RuntimeError):
-    """Error that the program itself raised; its text is the program's part of the traceback."""
-
-
 class PlanComplete(BaseException):
     """Signal that ends the program once its steps are recorded; like SystemExit, no program catches it by accident."""
 

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
     from hpu_sim.prediction.recording import ModuleBytes, Recording
 
-#: Maximum number of modules; the others are one row.
-MAX_MODULES: Final = 10
-OTHER_MODULES: Final = "other modules"
 # What strategies divide among the ranks, and those that keep all of it on each.
 _STATES: Final = ("parameters", "gradients", "optimizer state", "communication buffers")
 _REPLICATED: Final = frozenset({"ddp", "single", "hpu_parallel", "hpu_ddp", "hpu_single"})
@@ -40,23 +37,17 @@ def memory_plan(recording: Recording) -> MemoryPlan:
 
 
 def _modules(by_module: Sequence[ModuleBytes], known: Iterable[str]) -> tuple[ModuleMemory, ...]:
-    """Return the modules with most memory at the peak; those that differ in a number are one row."""
+    """Return the memory of modules, largest first; those that differ in a number are one row."""
     rows_of = rows({*known, *(each.module for each in by_module)})
-    sizes: Counter[str] = Counter()
-    for name, _, size in by_module:
-        sizes[rows_of[name]] += size
-    shown = [row for row, _ in sizes.most_common(MAX_MODULES)]
     names: defaultdict[str, set[str]] = defaultdict(set)
     parts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for name, category, size in by_module:
-        row = rows_of[name] if rows_of[name] in shown else OTHER_MODULES
-        names[row].add(name)
-        parts[row][CATEGORIES[category]] += size
-    return tuple(
-        ModuleMemory(row, len(names[row]), parts[row].total(), dict(parts[row].most_common()))
-        for row in (*shown, OTHER_MODULES)
-        if row in names
+        names[rows_of[name]].add(name)
+        parts[rows_of[name]][CATEGORIES[category]] += size
+    found = (
+        ModuleMemory(row, len(names[row]), sizes.total(), dict(sizes.most_common())) for row, sizes in parts.items()
     )
+    return tuple(sorted(found, key=lambda each: -each.bytes))
 
 
 def advice(recording: Recording, memory: MemoryPlan, usable: int) -> str:

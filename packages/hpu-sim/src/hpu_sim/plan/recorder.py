@@ -17,7 +17,7 @@ from hpu_sim.plan.memory_recorder import MemoryRecorder
 from hpu_sim.prediction import fusion
 from hpu_sim.prediction.operators import tensors_of
 from hpu_sim.prediction.recorder import Recorder
-from hpu_sim.prediction.recording import STEPS, STEPS_OF_DDP, HostRead, Recording, StepRecording
+from hpu_sim.prediction.recording import STEPS, STEPS_OF_DDP, HostRead, Recording
 from hpu_sim.prediction.steps import StepTracker
 
 if TYPE_CHECKING:
@@ -102,9 +102,8 @@ class PlanRecorder(Recorder):
 
     def _begin_step(self) -> None:
         self._stop()
-        self.step = StepRecording()
+        self.begin()
         self.memory.begin(self.step)
-        self.reset()
         self._is_recording = True
         self._host_reads.clear()
 

@@ -36,7 +36,7 @@ class MemoryPlan:
         peak_bytes: Highest memory of the setup and the planned steps.
         peak_phase: Part of the step with the peak.
         at_peak: Bytes by category at the peak.
-        modules: Modules with most memory at the peak, then all others.
+        modules: Memory of modules at the peak, largest first.
     """
 
     peak_bytes: int

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from hpu_sim.plan.schema import ModuleMemory, Plan, StrategyPlan
 
+# Modules in a terminal.
+_BRIEF_MODULES: Final = 10
 _FITS: Final = {"fits": "yes", "tight": "tight", "no": "NO"}
 _GOOD: Final = (("yes",), ("tight", "NO"))
 
@@ -133,4 +135,5 @@ def _tables(each: StrategyPlan, *, is_brief: bool) -> Iterator[Part]:
     }
     if each.memory.modules:
         title, words = "memory by module at the peak", frozenset(("of which",))
-        yield table(modules, each.memory.modules, title=title, words=words, is_brief=is_brief)
+        rows = each.memory.modules[: step_view.MAX_ROWS]
+        yield table(modules, rows, title=title, words=words, most=_BRIEF_MODULES, is_brief=is_brief)

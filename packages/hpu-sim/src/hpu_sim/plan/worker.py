@@ -20,7 +20,7 @@ import warnings
 from typing import IO, TYPE_CHECKING, Final
 
 from hpu_sim.plan import errors
-from hpu_sim.plan.errors import PlanError, ProgramError
+from hpu_sim.plan.errors import PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,8 +58,7 @@ class Worker:
         """Record the program with options.
 
         Raises:
-            PlanError: If it cannot be planned.
-            ProgramError: If it raises an error of its own.
+            PlanError: If it cannot be planned, or raises an error of its own.
         """
         changed = "".join(f", {each}" for each in (options.strategy, options.changes) if each)
         sys.stderr.write(f"planning rank 0 of {options.world_size}{changed}\n")
@@ -70,7 +69,7 @@ class Worker:
             process = context.Process(target=self._work, args=(writer, options, output))
             process.start()
             writer.close()
-            end: Recording | Exception | None = None
+            end: Recording | PlanError | None = None
             with contextlib.suppress(EOFError):
                 names, end = reader.recv()
                 _import(names)
@@ -78,7 +77,7 @@ class Worker:
             # The program's own output says why it ended.
             reason = f"the process of the program ended with exit code {process.exitcode}"
             end = end or PlanError(reason + _last_lines(output))
-        if isinstance(end, Exception):
+        if isinstance(end, PlanError):
             raise end
         return end
 
@@ -99,13 +98,14 @@ class Worker:
             for number in (1, 2):
                 os.dup2(output.fileno(), number)
             sys.stdout = sys.stderr = os.fdopen(os.dup(output.fileno()), "w")
-        end: Recording | Exception
+        end: Recording | PlanError
         try:
             end = record(self._program, self._arguments, options)
         except PlanError as error:
             end = PlanError(str(error) + _last_lines(output)) if isinstance(error.__cause__, SystemExit) else error
         except Exception as error:  # noqa: BLE001 - neither a full disk nor a bug in here may stop the program
-            end = ProgramError(errors.describe(error))
+            before = "the program itself failed, before its training steps were known"
+            end = PlanError(f"{before}:\n{errors.describe(error)}")
         sys.stdout.flush()
         writer.send(([name for name in sys.modules if name.partition(".")[0] in _FRAMEWORKS], end))
         writer.close()

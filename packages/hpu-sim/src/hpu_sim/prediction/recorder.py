@@ -97,10 +97,11 @@ class Recorder:
         del name, value
         self.record_sync()
 
-    def reset(self) -> None:
-        """Forget what of an earlier step nothing has read."""
+    def begin(self) -> None:
+        """Begin a step, which waits for no collective of an earlier one."""
         self._pending.clear()
         self._attention = attention.Decomposition()
+        self.step = StepRecording()
 
     def record_sync(self, frame: str = "", key: int = 0) -> None:
         """Record that the host waits for the device in a line, of which the key is a number."""

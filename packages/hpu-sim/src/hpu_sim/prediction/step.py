@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -29,7 +28,7 @@ _NAMED: Final = 3
 
 @dataclass(frozen=True)
 class Cost:
-    """One of the largest costs of a step.
+    """A cost of a step.
 
     Attributes:
         name: Modules or line of the program, the optimizer, the host or the network.
@@ -83,7 +82,7 @@ class Step:
         slow_seconds: Slow end of the range.
         bounds: Share of the step by what limits it.
         flops: Floating-point operations.
-        costs: Largest costs.
+        costs: Costs, largest first.
         collectives: Collectives.
         graphs: Graphs to compile; None in eager mode, where operators are compiled one by one.
         first_steps_seconds: Fewest and most seconds that the first steps of published runs took beyond later ones.
@@ -100,15 +99,12 @@ class Step:
     first_steps_seconds: tuple[float, float] = (0.0, 0.0)
 
 
-def summarize(
-    clock: Clock, name_of: Callable[[str, str], str], most: int, lines: Mapping[str, str] | None = None
-) -> Step:
+def summarize(clock: Clock, name_of: Callable[[str, str], str], lines: Mapping[str, str] | None = None) -> Step:
     """Return a clock's step.
 
     Args:
         clock: Clock.
         name_of: Function of the phase and the module that names a cost.
-        most: Most costs.
         lines: ``file:line`` of the program by the name of a cost.
     """
     timeline, (low, high) = clock.timeline, clock.range()
@@ -123,7 +119,7 @@ def summarize(
         high,
         {name: seconds / (timeline.seconds or 1.0) for name, seconds in bounds.most_common() if seconds > 0},
         clock.step.flops,
-        tuple(itertools.islice(_costs(clock, parts, name_of, lines or {}), most)),
+        tuple(_costs(clock, parts, name_of, lines or {})),
         _collectives(clock),
         clock.count_graphs(),
         first_steps_seconds(clock.generation),

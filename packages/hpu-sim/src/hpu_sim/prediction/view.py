@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from hpu_sim.prediction.step import CollectiveGroup, Cost, Step
 
-# Costs in a terminal.
+#: Most rows of a table on a page, of which the JSON has all, and most costs in a terminal.
+MAX_ROWS: Final = 20
 _BRIEF_COSTS: Final = 3
 
 
@@ -77,4 +78,4 @@ def _costs(step: Step, *, is_brief: bool) -> Table:
         "line": lambda each: show_location(each.location),
     }
     title, words = "largest costs of a step", frozenset(("mostly", "line"))
-    return table(columns, step.costs, title=title, words=words, most=_BRIEF_COSTS, is_brief=is_brief)
+    return table(columns, step.costs[:MAX_ROWS], title=title, words=words, most=_BRIEF_COSTS, is_brief=is_brief)

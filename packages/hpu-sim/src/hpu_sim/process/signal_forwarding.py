@@ -46,6 +46,9 @@ def run(command: list[str], environment: Mapping[str, str]) -> int:
             if info.si_signo in signals and info.si_code <= 0:
                 os.kill(child, info.si_signo)
         thread.join()
+        # What was sent while the child ended would end this process, in place of the child's exit code.
+        while signal.sigtimedwait(signals, 0) is not None:
+            pass
         return os.waitstatus_to_exitcode(status[1])
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)

@@ -7,7 +7,7 @@ earlier, because only events show where a step ends. Nothing is measured.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hpu_sim.device import events
 from hpu_sim.prediction.recorder import Recorder
@@ -19,9 +19,6 @@ from hpu_sim.report.schema import RECORDED_STEP
 if TYPE_CHECKING:
     from hpu_sim.device.config import SimConfig
     from hpu_sim.prediction.steps import StepTracker
-
-# Lines of a step, those with most predicted time.
-_MAX_LINES: Final = 50
 
 
 class StepClock(Recorder):
@@ -47,14 +44,13 @@ class StepClock(Recorder):
         """Begin the step that is recorded, or predict it at its end."""
         try:
             if self.steps.step == RECORDED_STEP:
-                self.reset()
-                self.step = StepRecording()
+                self.begin()
             elif self.steps.step == RECORDED_STEP + 1:
                 self.close()
                 # What the next step begins with is no part of it.
                 self.recording.steps, self.step = [self.step], StepRecording()
                 clock = Clock(self.recording, self._generation)
-                self.predicted = summarize(clock, lambda _, line: line, _MAX_LINES)
+                self.predicted = summarize(clock, lambda _, line: line)
         except Exception as error:  # noqa: BLE001 - neither a full disk nor a bug in here may stop the program
             self.close()
             sys.stderr.write(f"hpu-sim: cannot predict the time of a step: {error!r}\n")
