@@ -180,9 +180,12 @@ def keep_in_memory(config: dict[str, Any]) -> None:
 def _fit(recorder: PlanRecorder, original: Any, trainer: Any, model: Any, *args: Any, **kwargs: Any) -> None:
     kwargs.pop("ckpt_path", None)
     recorder.fits = True
+    # Before a program shards its blocks, unless it makes them only then.
+    before = recorder.options.checkpoint if modules.repeated_blocks(model) else 0
+    modules.recompute_blocks(model, before)
 
     def change() -> None:
-        modules.recompute_blocks(model, recorder.options.checkpoint)
+        modules.recompute_blocks(model, recorder.options.checkpoint - before)
         if recorder.options.precision == "fp8":
             # As a program for fp8 does.
             trainer.strategy.precision_plugin.convert_modules(model, replace_layers=True)
