@@ -41,18 +41,18 @@ class Decomposition:
         # By the number of the statistics of the softmax, which the backward pass reads.
         self._calls: dict[int, _Call] = {}
 
-    def operations(
-        self, name: str, arguments: Mapping[str, Any], numbers: Mapping[str, int], results: Sequence[int]
-    ) -> list[Operation]:
+    def operations(self, function: Function, values: tuple[Any, ...], storages: Sequence[int]) -> list[Operation]:
         """Return the operators of one that the CPU ran; none for the backward pass of the bridge's kernel.
 
         Args:
-            name: Name of the CPU's operator.
-            arguments: Its arguments.
-            numbers: Numbers of the storages of its tensors.
-            results: Numbers of the storages of its results.
+            function: The CPU's operator.
+            values: Its arguments.
+            storages: Numbers of the storages of the tensors among them, then of its results.
         """
-        is_backward = "backward" in name
+        arguments = function.named(values)
+        given = [name for name, each in arguments.items() if isinstance(each, torch.Tensor)]
+        numbers, results = dict(zip(given, storages, strict=False)), storages[len(given) :]
+        is_backward = "backward" in function.name
         call = self._calls.pop(numbers["logsumexp"], None) if is_backward else _Call(arguments, numbers, self._numbers)
         if call is None:
             return []

@@ -29,12 +29,12 @@ def trace_of(clock: Clock) -> dict[str, Any]:
     timeline, world_size = clock.timeline, clock.recording.world_size
     events = _metadata_events()
     events.append(_event("user_annotation", "ProfilerStep#1", _HOST_PID, _HOST_PID, 0.0, timeline.seconds, {}))
+    # A graph has many kernels. In eager mode, each kernel has a launch, in the same order.
+    has_graphs = any(span.name == GRAPH_LAUNCH for span in timeline.host_spans)
+    launched = []
     for number, span in enumerate(timeline.host_spans, start=1):
         events += _host_events(span, number)
-    launched = [number for number, span in enumerate(timeline.host_spans, start=1) if span.name != HOST_READ]
-    if any(span.name == GRAPH_LAUNCH for span in timeline.host_spans):
-        # A graph has many kernels. In eager mode, each kernel has a launch, in the same order.
-        launched = []
+        launched += [] if has_graphs or span.name == HOST_READ else [number]
     launches = iter(launched)
     for span in timeline.spans:
         if span.name != IDLE:

@@ -160,10 +160,7 @@ class Recorder:
             return
         numbers = self.native.storage_numbers(tensors)
         if ATTENTION in function.name and self._parts is None:
-            named = function.named(values)
-            given = (name for name, each in named.items() if isinstance(each, torch.Tensor))
-            number_of = dict(zip(given, numbers, strict=False))
-            separate = self._attention.operations(function.name, named, number_of, numbers[len(inputs) :])
+            separate = self._attention.operations(function, values, numbers)
             if separate:
                 self.notes.add(attention.DECOMPOSED)
                 for each in separate:
