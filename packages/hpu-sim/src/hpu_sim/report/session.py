@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 # Minimum time between two writes of a record, in seconds, and the maximum share of time spent on them.
 _WRITE_INTERVAL: Final = 2.0
 _MAX_OVERHEAD: Final = 0.02
-# A program without training steps checks the clock once per this many events.
-_EVENTS_PER_CHECK: Final = 1024
 
 
 class RecordingSession:
@@ -69,7 +67,6 @@ class RecordingSession:
         self._finished = False
         self._rank: tuple[int, int] | None = None
         self._next_write = time.monotonic() + _WRITE_INTERVAL
-        self._events = 0
         self._steps = StepTracker(self._on_step)
         self._sites = SiteRecorder(self._steps)
         self._clock = None
@@ -122,15 +119,12 @@ class RecordingSession:
                 self._clock = StepClock(self._config, self._steps)
 
     def _on_event(self, event: Event) -> None:
-        is_step = event.kind == "optimizer_end"
-        if is_step and self._module_id is None:
+        if event.kind == "optimizer_end" and self._module_id is None:
             return
         self._sites.on_event(event, frames.event_frame())
         if event.kind == "collective":
             self._update_rank()
-        self._events += 1
-        if is_step or self._events % _EVENTS_PER_CHECK == 0:
-            self._write_if_due()
+        self._write_if_due()
 
     def _update_rank(self) -> None:
         # During the run, because programs destroy the process group before they exit.
