@@ -35,45 +35,18 @@ class BridgeTrace:
         self._named: set[tuple[int, int]] = set()
         self._name_process(0, DEVICE_NAME, DEVICE_SORT_INDEX)
 
-    def torch(  # noqa: PLR0913 - the fields of an event
-        self,
-        cat: str,
-        name: str,
-        start: float,
-        duration: float,
-        *,
-        tid: int = PID,
-        arguments: JsonEvent | None = None,
-    ) -> None:
+    def torch(self, cat: str, name: str, start: float, duration: float, arguments: JsonEvent | None = None) -> None:
         """Add an event that torch writes."""
-        self.host.append(
-            {
-                "ph": "X",
-                "cat": cat,
-                "name": name,
-                "pid": PID,
-                "tid": tid,
-                "ts": start,
-                "dur": duration,
-                "args": arguments or {},
-            }
-        )
+        point = {"pid": PID, "tid": PID, "ts": start, "dur": duration}
+        self.host.append({"ph": "X", "cat": cat, "name": name, **point, "args": arguments or {}})
 
-    def steps(self, count: int, duration: float, start: float = 0.0) -> None:
+    def steps(self, count: int, duration: float) -> None:
         """Add the annotations of steps."""
         for index in range(count):
-            self.torch("user_annotation", f"ProfilerStep#{index}", start + index * duration, duration)
+            self.torch("user_annotation", f"ProfilerStep#{index}", index * duration, duration)
 
     def engine(  # noqa: PLR0913 - the fields of an event
-        self,
-        header: str,
-        name: str,
-        start: float,
-        duration: float,
-        *,
-        index: int = 0,
-        recipe: int = 0,
-        **extras: object,
+        self, header: str, name: str, start: float, duration: float, *, index: int = 0, recipe: int = 0
     ) -> JsonEvent:
         """Add an event of an engine of the card.
 
@@ -84,58 +57,47 @@ class BridgeTrace:
             duration: Duration.
             index: Number of the engine.
             recipe: Number of its graph.
-            **extras: Other arguments, which become texts.
         """
         lane = _LANES[header]
         tid = lane.base + index
         self._name_lane(0, tid, f"{header.strip('* ')}{index}")
-        return self._complete(category(lane, name), name, start, duration, 0, tid, recipe, extras)
+        return self._complete(category(lane, name), name, start, duration, 0, tid, recipe)
 
     def host_call(self, name: str, start: float, duration: float, *, recipe: int = 0) -> JsonEvent:
         """Add a call of SynapseAI on the host."""
         self._name_lane(_HOST_TYPE, HOST_LANE, "Synapse/toy_worker")
         self._name_lane(_HOST_TYPE, HOST_LANE + 1, "Synapse/***Host")
-        return self._complete(category(None, name), name, start, duration, _HOST_TYPE, HOST_LANE, recipe, {})
+        return self._complete(category(None, name), name, start, duration, _HOST_TYPE, HOST_LANE, recipe)
 
     def enqueue(self, recipe: int, start: float, duration: float) -> JsonEvent:
         """Add the call that launches a graph."""
         return self.host_call("toy_enqueueWithExternalEvents", start, duration, recipe=recipe)
 
-    def log(self, process: str, name: str, start: float, end: float, *, tid: int = PID, **arguments: str) -> None:
+    def log(self, process: str, name: str, start: float, end: float, **arguments: str) -> None:
         """Add a call of "Synapse Logger" or "Bridge Logs"; with an infinite end, one that does not end."""
         pid = PID + LOGS[process]
         self._name_process(pid, process, pid)
         for phase, time in (("B", start), ("E", end)):
             if time < float("inf"):
-                self.added.append(
-                    {
-                        "ph": phase,
-                        "cat": "Runtime",
-                        "name": name,
-                        "pid": pid,
-                        "tid": tid,
-                        "ts": time,
-                        **({"args": arguments} if process == "Synapse Logger" else {}),
-                    }
-                )
+                event = {"ph": phase, "cat": "Runtime", "name": name, "pid": pid, "tid": PID, "ts": time}
+                self.added.append({**event, **({"args": arguments} if process == "Synapse Logger" else {})})
 
     def memory(self, time: float, size: int, total: int) -> None:
         """Add an allocation, or with a negative size a free."""
         pid = PID + LOGS["Memory Logs"]
         self._name_process(pid, "Memory Logs", pid)
+        event = {
+            "ph": "i",
+            "s": "t",
+            "cat": "cpu_instant_event",
+            "name": "[memory]",
+            "pid": pid,
+            "tid": PID,
+            "ts": time,
+        }
         arguments = {"Addr": 1, "Bytes": size, "Device Id": 0, "Device Type": 1, "Profiler Event Index": 1}
-        self.added.append(
-            {
-                "ph": "i",
-                "s": "t",
-                "cat": "cpu_instant_event",
-                "name": "[memory]",
-                "pid": pid,
-                "tid": PID,
-                "ts": time,
-                "args": {**arguments, "Total Allocated": total, "Total Reserved": 94 << 30},
-            }
-        )
+        totals = {"Total Allocated": total, "Total Reserved": 94 << 30}
+        self.added.append({**event, "args": {**arguments, **totals}})
 
     def write(self, path: Path, *, exports: int = 1) -> Path:
         """Write the trace: torch's events, then those of the bridge, which only the first export has.
@@ -150,15 +112,7 @@ class BridgeTrace:
         return path
 
     def _complete(  # noqa: PLR0913, PLR0917 - the fields of an event
-        self,
-        cat: str,
-        name: str,
-        start: float,
-        duration: float,
-        pid: int,
-        tid: int,
-        recipe: int,
-        extras: dict[str, object],
+        self, cat: str, name: str, start: float, duration: float, pid: int, tid: int, recipe: int
     ) -> JsonEvent:
         arguments: JsonEvent = {
             "dataType": "",
@@ -167,7 +121,6 @@ class BridgeTrace:
             "recipeName": f"r_{recipe}" if recipe else "",
             "streamHandle": "0x7a10",
             **({"device": 0} if cat == "Kernel" else {}),
-            **{key: str(value) for key, value in extras.items()},
         }
         point = {"pid": pid, "tid": tid, "ts": start, "dur": duration}
         self.added.append({"ph": "X", "cat": cat, "name": name, **point, "args": arguments})

@@ -17,27 +17,18 @@ class Model(_lightning.LightningModule):  # type: ignore[misc, name-defined] # W
 
     Args:
         fails_at: Step in which training raises; -1 for none.
-        profiler: Profiler for actions of the model; None for no actions.
-        width: Width of a sample.
     """
 
-    def __init__(self, fails_at: int = -1, profiler: Any = None, width: int = 16) -> None:
+    def __init__(self, fails_at: int = -1) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(width, 16), nn.ReLU(), nn.Linear(16, 2))
+        self.layers = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
         self.fails_at = fails_at
-        self.own_profiler = profiler
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         """Return the loss."""
         if batch_idx == self.fails_at:
             raise RuntimeError("as requested")
         (x,) = batch
-        if self.own_profiler is not None:
-            with self.own_profiler.profile("my_custom_action"):
-                x = x * 2
-            self.own_profiler.start("another_action")
-            x = x + 1
-            self.own_profiler.stop("another_action")
         loss: torch.Tensor = self.layers(x).pow(2).mean()
         return loss
 
@@ -59,9 +50,9 @@ class Model(_lightning.LightningModule):  # type: ignore[misc, name-defined] # W
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
-def loader(batches: int, width: int = 16) -> "DataLoader[Any]":
+def loader(batches: int) -> "DataLoader[Any]":
     """Return a DataLoader with batches of 4 samples."""
-    return DataLoader(TensorDataset(torch.ones(4 * batches, width)), batch_size=4)
+    return DataLoader(TensorDataset(torch.ones(4 * batches, 16)), batch_size=4)
 
 
 def trainer(folder: Path, profiler: Any, **options: Any) -> Any:

@@ -1,6 +1,6 @@
 """Faults with a known cost in traces made from the bridge's tables: what the report finds, where, and what it saves.
 
-Two ranks make five steps of 100 ms. The card computes for 80 ms, a collective of 3 GB ends 3 ms later, and the
+Two ranks make five steps of 100 ms. The card computes for 80 ms, a collective ends 3 ms later, and the
 optimizer's graph takes 14 ms. A fault makes each step longer.
 """
 
@@ -14,13 +14,12 @@ import pytest
 from hpu_profiler.analysis.job import analyze_job
 from hpu_profiler.trace.reader import read_trace
 
-from .bridge_trace import PID, BridgeTrace
+from .bridge_trace import BridgeTrace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from hpu_profiler.analysis.findings import Finding
     from hpu_profiler.analysis.job import StageAnalysis
 
 _MS = 1000.0
@@ -58,7 +57,10 @@ class Step:
 def write_rank(step_of: Callable[[int], Step], rank: int, slowest: float, path: Path) -> Path:
     """Write the trace of a rank; `slowest` is how much longer the product of the slowest rank takes."""
     lines: list[tuple[int, str]] = []
-    trace = BridgeTrace(hpu_profiler={"rank": rank, "stage": "training", "host": f"node-{rank // 8}"})
+    # The base is the clock's zero.
+    trace = BridgeTrace(
+        hpu_profiler={"rank": rank, "stage": "training", "host": f"node-{rank // 8}"}, hpu_profiler_call_lines=lines
+    )
     now = 0.0
     for index in range(_STEPS):
         step = step_of(index)
@@ -84,7 +86,7 @@ def write_rank(step_of: Callable[[int], Step], rank: int, slowest: float, path: 
         # Collectives end on all ranks together.
         now = computed + (step.exposed + slowest) * _MS
         trace.torch("cpu_op", "c10d::allreduce_", computed - 13 * _MS, 100)
-        trace.engine("*NIC ", "nic_toy", computed - 12 * _MS, now - computed + 12 * _MS, bytes=3_000_000_000)
+        trace.engine("*NIC ", "nic_toy", computed - 12 * _MS, now - computed + 12 * _MS)
         trace.engine("*TPC ", "toy_adamw", now, 14 * _MS, recipe=12)
         if step.waiting:
             trace.torch("user_annotation", _CALLBACK, now + _MS, 13 * _MS + 100)
@@ -92,13 +94,9 @@ def write_rank(step_of: Callable[[int], Step], rank: int, slowest: float, path: 
             trace.torch("cpu_op", "aten::item", now + _MS, 13 * _MS)
             lines.append((int(now + _MS) * 1000, "sampler.py:21 on_train_batch_end"))
         now += (14 + step.waiting + 1) * _MS
-        trace.torch("user_annotation", f"ProfilerStep#{index}", start, now - start, tid=PID)
+        trace.torch("user_annotation", f"ProfilerStep#{index}", start, now - start)
     trace.host.sort(key=lambda event: event["ts"])
-    trace.write(path)
-    # The base is the clock's zero.
-    text = path.read_text()[:-1] + f',"hpu_profiler_call_lines":{[list(line) for line in lines]}}}'.replace("'", '"')
-    path.write_text(text)
-    return path
+    return trace.write(path)
 
 
 def analyze(folder: Path, *ranks: Callable[[int], Step]) -> StageAnalysis:
@@ -144,7 +142,7 @@ def test_a_fault_is_found_with_its_line_and_its_cost(fault: str, tmp_path: Path)
     """The finding comes first. Its saving has what a healthy step spends on the same, and lacks what overlaps."""
     ranks, kind, line, cost = FAULTS[fault]
 
-    finding = _first(analyze(tmp_path, *ranks))
+    finding = analyze(tmp_path, *ranks).findings[0]
 
     assert (finding.kind, finding.location) == (kind, line)
     assert finding.saving / _MS == pytest.approx(cost, rel=0.15, abs=4)
@@ -160,7 +158,3 @@ def test_slow_ranks_of_a_machine_are_one_finding(tmp_path: Path) -> None:
         finding.title == "8 ranks are slow (8 on node-1), rank 8 most: the other ranks wait 30 ms for it in each step"
     )
     assert finding.saving == pytest.approx(30_000)
-
-
-def _first(stage: StageAnalysis) -> Finding:
-    return stage.findings[0]

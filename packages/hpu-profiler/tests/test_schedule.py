@@ -13,9 +13,9 @@ from hpu_profiler._schedule import StepSchedule, validate_schedule
 _LETTERS = {"NONE": ".", "WARMUP": "w", "RECORD": "r", "RECORD_AND_SAVE": "S"}
 
 
-def _actions(schedule: Callable[[int], ProfilerAction] | None, steps: int, *, limit: int = 100) -> str:
+def _actions(schedule: Callable[[int], ProfilerAction] | None, steps: int) -> str:
     """Return the action for each step, as letters."""
-    limited = StepSchedule(schedule, max_steps_per_trace=limit)
+    limited = StepSchedule(schedule, max_steps_per_trace=100)
     return "".join(_LETTERS[limited(step).name] for step in range(steps))
 
 

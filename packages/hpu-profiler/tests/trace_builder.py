@@ -45,9 +45,9 @@ class TraceBuilder:
         arguments = {"External id": external_id, **({} if shapes is None else {"Input Dims": shapes})}
         return self._complete("cpu_op", name, start, duration, self.HOST_PID, thread, arguments)
 
-    def annotation(self, name: str, start: float, duration: float, thread: int = 7) -> JsonEvent:
+    def annotation(self, name: str, start: float, duration: float) -> JsonEvent:
         """Return a user annotation."""
-        return self._complete("user_annotation", name, start, duration, self.HOST_PID, thread, {})
+        return self._complete("user_annotation", name, start, duration, self.HOST_PID, 7, {})
 
     def step(self, number: int, start: float, duration: float) -> JsonEvent:
         """Return the annotation of a step."""
@@ -74,18 +74,18 @@ class TraceBuilder:
         """Return a call of SynapseAI on the host."""
         return self._complete("Runtime", name, start, duration, *self.HOST_LANE, {})
 
-    def frame(self, name: str, start: float, duration: float, thread: int = 7) -> JsonEvent:
+    def frame(self, name: str, start: float, duration: float) -> JsonEvent:
         """Return a call of a Python function."""
-        return self._complete("python_function", name, start, duration, self.HOST_PID, thread, {})
+        return self._complete("python_function", name, start, duration, self.HOST_PID, 7, {})
 
     def launch(self, start: float, duration: float, correlation: int, external_id: int = 0) -> JsonEvent:
         """Return a call of the runtime that queues a device event."""
         arguments = {"External id": external_id, "correlation": correlation}
         return self._complete("Runtime", "launch", start, duration, self.HOST_PID, 7, arguments)
 
-    def allocation(self, time: float, size: int, thread: int = 7) -> JsonEvent:
+    def allocation(self, time: float, size: int) -> JsonEvent:
         """Return an allocation, or with a negative size a free."""
-        point = {"pid": self.HOST_PID, "tid": thread, "ts": time}
+        point = {"pid": self.HOST_PID, "tid": 7, "ts": time}
         return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", **point, "args": {"Bytes": size}}
 
     def track_names(self) -> list[JsonEvent]:
