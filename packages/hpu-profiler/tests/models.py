@@ -17,11 +17,12 @@ class Model(_lightning.LightningModule):  # type: ignore[misc, name-defined] # W
 
     Args:
         fails_at: Step in which training raises; -1 for none.
+        width: Width of a sample.
     """
 
-    def __init__(self, fails_at: int = -1) -> None:
+    def __init__(self, fails_at: int = -1, width: int = 16) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
+        self.layers = nn.Sequential(nn.Linear(width, 16), nn.ReLU(), nn.Linear(16, 2))
         self.fails_at = fails_at
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
@@ -50,9 +51,9 @@ class Model(_lightning.LightningModule):  # type: ignore[misc, name-defined] # W
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
-def loader(batches: int) -> "DataLoader[Any]":
+def loader(batches: int, width: int = 16) -> "DataLoader[Any]":
     """Return a DataLoader with batches of 4 samples."""
-    return DataLoader(TensorDataset(torch.ones(4 * batches, 16)), batch_size=4)
+    return DataLoader(TensorDataset(torch.ones(4 * batches, width)), batch_size=4)
 
 
 def trainer(folder: Path, profiler: Any, **options: Any) -> Any:
