@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpu_profiler.analysis.host_work import Owner, host_work, locations, user_location
+from hpu_profiler.analysis.host_work import Owner, host_work, locations, sync_spans, user_location
 from hpu_profiler.trace.model import Trace
 
 from ..trace_builder import TraceBuilder  # noqa: TID252 - pytest gives the folder of tests no absolute name
@@ -93,3 +93,26 @@ def test_location_without_stacks_is_that_of_the_hook(builder: TraceBuilder) -> N
     )
 
     assert locations(trace, [(7, 30)]) == ["train.py:5 training_step"]
+
+
+@pytest.mark.parametrize("number", [0, 8], ids=["by time", "by number"])
+def test_values_on_the_host_are_read_without_waiting(number: int, builder: TraceBuilder) -> None:
+    """As the counts of steps of torch's AdamW; the traces of the bridge link no copy to its operator."""
+    trace = builder.trace(
+        builder.step(0, 0, 100),
+        builder.operator("aten::item", 10, 10, external_id=8),
+        builder.operator("aten::item", 30, 10, external_id=9),
+        builder.device_event("memcpy_d2h", 15, 3, "DMA", "Memcpy", external_id=number),
+    )
+
+    assert [(span.start, name) for span, name in sync_spans(trace)] == [(pytest.approx(10), ".item()")]
+
+
+def test_a_number_of_elements_is_waited_for_without_a_copy(builder: TraceBuilder) -> None:
+    trace = builder.trace(
+        builder.step(0, 0, 100),
+        builder.operator("aten::nonzero", 10, 10),
+        builder.device_event("memcpy_d2h", 50, 3, "DMA", "Memcpy"),
+    )
+
+    assert [name for _, name in sync_spans(trace)] == [".nonzero()"]

@@ -220,22 +220,22 @@ def sync_spans(trace: Trace) -> list[tuple[HostSpan, str]]:
 
 def _sync_operators(trace: Trace) -> list[Operator]:
     """Return the operators that read a value from the device, ordered by start."""
-    copies = [event for event in trace.device_events if event.kind == "memcpy" and event.operator is not None]
+    copies = [event for event in trace.device_events if event.kind == "memcpy"]
     directions = {name: copy_direction(name) for name in {event.name for event in copies}}
-    readers = {
-        id(event.operator): event.operator
-        for event in copies
-        if event.operator and directions[event.name] in {"device to host", UNKNOWN_DIRECTION}
-    }
+    to_host = [event for event in copies if directions[event.name] in {"device to host", UNKNOWN_DIRECTION}]
+    readers = {id(event.operator): event.operator for event in to_host if event.operator is not None}
+    # The traces of the bridge link no copy to its operator: the time of a copy tells which one waits for it.
+    is_linked = any(event.operator is not None for event in copies)
     waits = sorted(span.interval for span in (*trace.spans, *trace.sync_calls) if _may_wait(span.name))
-    reads = sorted(operator.interval for operator in readers.values())
+    reads = sorted(each.interval for each in (readers.values() if is_linked else to_host))
     found = []
     for operator in trace.operators:
         if operator.name in _READING_OPERATORS:
-            is_found = _contains_start(operator, reads) if copies else True
+            # The host waits for the number of elements, of which no copy is in the trace.
+            is_counted = operator.name == "aten::nonzero" and not is_linked
+            is_found = not copies or is_counted or _contains_start(operator, reads)
         elif operator.name in _COPYING_OPERATORS:
-            # The traces of the bridge link no copy to its operator, and do not tell the direction.
-            is_found = id(operator) in readers if copies else _contains_start(operator, waits)
+            is_found = id(operator) in readers if is_linked else _contains_start(operator, waits)
         else:
             is_found = False
         if is_found:
