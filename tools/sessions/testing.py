@@ -31,9 +31,6 @@ per_suite = parametrize("suite", (nox.param(name, id=name) for name in (*PACKAGE
 
 # A process that a test leaves keeps a suite's output open for ever.
 _SECONDS_OF_LAST_LINES = 20
-# The longest suite would be the last one to end. Its workers have simulated machines of their own.
-_IN_TWO_WORKERS = frozenset({"hpu-sim"})
-_WORKERS = ("-n", "2", "--dist", "loadfile")
 # How many suites run side by side, for a machine of two cores: in most suites, ranks wait for each other.
 _SIDE_BY_SIDE = 5
 # The suites that take longest, which start first, so that no core is left without work at the end. Two of the first
@@ -80,9 +77,7 @@ def suite(session: nox.Session, suite: str) -> None:
     session.run("python", "-c", _COMPILE, silent=True)
     options_of_runs = all(argument.startswith(("--quick", "--random-order")) for argument in session.posargs)
     paths = suite_paths(suite) if options_of_runs else ()
-    # Each worker would shuffle by itself.
-    workers = _WORKERS if suite in _IN_TWO_WORKERS and options_of_runs and not shuffled else ()
-    session.run("pytest", *_LIMIT_OF_HANGS, *workers, *session.posargs, *paths)
+    session.run("pytest", *_LIMIT_OF_HANGS, *session.posargs, *paths)
 
 
 @nox.session(default=False)
