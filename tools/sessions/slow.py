@@ -61,11 +61,14 @@ def sanitizers(session: nox.Session) -> None:
     wrapper.chmod(0o755)
     # Python is not built with the sanitizers, so it has to load them first, and libstdc++ for the exceptions.
     names = ("libasan.so", "libubsan.so", "libstdc++.so.6")
-    libraries = [subprocess.check_output([compiler, f"-print-file-name={name}"], text=True).strip() for name in names]  # noqa: S603
+    paths = [
+        subprocess.check_output([compiler, f"-print-file-name={name}"], text=True)  # noqa: S603 - the compiler of above.
+        for name in names
+    ]
     env = isolated_sim_env(session) | {
         "CXX": str(wrapper),
         "HPU_SIM_CACHE": str(folder / "cache"),
-        "LD_PRELOAD": " ".join(libraries),
+        "LD_PRELOAD": " ".join(map(str.strip, paths)),
         # Python and torch never free some of their memory.
         "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",

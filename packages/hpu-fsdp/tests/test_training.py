@@ -313,6 +313,8 @@ class WithExample(ImageClassifier):
 def _train_with_example() -> tuple[list[float], torch.Size]:
     module = WithExample()
     losses = _fit(module, sharded=True, enable_model_summary=True)
+    # The module keeps its wrapper.
+    _fit(module, sharded=True, enable_model_summary=True)
     return losses, module.example_input_array.shape
 
 

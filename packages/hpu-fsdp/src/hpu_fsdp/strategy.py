@@ -173,6 +173,10 @@ class HPUFSDPStrategy(HPUStrategy, FSDPStrategy):
         return _torch.replaced(self, "_layer_sync", None) if is_sharded else nullcontext()
 
     def _setup_model(self, model: "Module") -> "Module":
+        is_replicated = self.sharding_strategy is ShardingStrategy.NO_SHARD
+        if not is_replicated:
+            # A summary would call the module beside its wrapper, without which its parameters are parts.
+            self.at_teardown.enter_context(_torch.replaced(model, "example_input_array", None))
         kept = sharded_modules.find(model)
         if kept is not None and kept.wrapper is not None:
             return kept.wrapper
@@ -180,12 +184,9 @@ class HPUFSDPStrategy(HPUStrategy, FSDPStrategy):
             wrapped = super()._setup_model(model)
         if self.world_size > 1:
             _torch.reject_double_backward(wrapped)
-        is_replicated = self.sharding_strategy is ShardingStrategy.NO_SHARD
         wrapper = None if wrapped is model else wrapped
         sharded_modules.note(model, sharded_modules.Sharding(self.sharding_arguments, wrapper, is_replicated))
         if not is_replicated:
             part = sum(parameter.numel() for parameter in wrapped.parameters())
             rank_zero_info(f"FSDP: rank 0 keeps {part:,} parameters; a model summary counts those, not the model's")
-            # A summary would call the module beside its wrapper, without which its parameters are parts.
-            self.at_teardown.enter_context(_torch.replaced(model, "example_input_array", None))
         return wrapped

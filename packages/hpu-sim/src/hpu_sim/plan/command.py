@@ -140,7 +140,8 @@ def make_plans(record: Record, request: Request) -> tuple[list[StrategyPlan], li
             largest = search.find_batch(record, options, generation) if request.finds_batch else None
             chosen, found = largest or (options, recording)
             plan = compare.strategy_plan(compare.clock_of(found, generation), request.prices)
-            plans.append(dataclasses.replace(plan, settings=chosen.changes))
+            plan = dataclasses.replace(plan, settings=chosen.changes)
+            plans.append(plan)
             if request.finds_batch and largest is None:
                 plan.notes.append(f"No batch fits on {generation}, not even one sample; the plan is the script's.")
             if not (kept and request.ranks_best):
